@@ -1,0 +1,1 @@
+"""Configurations as gin files, one folder per choice; installed as `specsample.configs`."""

@@ -1,0 +1,1 @@
+"""Device meshes and the tables from logical to mesh axes."""

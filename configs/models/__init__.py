@@ -1,0 +1,1 @@
+"""Architectures: a base per family, and short files that state a size."""

@@ -1,0 +1,1 @@
+"""Task sets with their lengths and metrics."""

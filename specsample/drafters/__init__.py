@@ -1,0 +1,44 @@
+"""Everything that can guess; one module a method, and `build(name, ...)` to find it.
+
+A module's `build(target, draft, **options)` returns a frozen `protocols.Drafter` and its
+parameters.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+NAMES = ("none", "simulated", "autoregressive", "skip", "lookup")
+
+
+def build(name: str, target: Any, draft: Any = None, **options: Any) -> tuple[Any, Any]:
+    """Makes a drafter by name.
+
+    Args:
+      name: one of `NAMES`.
+      target: the `Model` whose tokens are guessed.
+      draft: another `Model`, for the drafters that use one.
+      **options: the drafter's own.
+
+    Raises:
+      ValueError: for an unknown name or option, and for options the drafter rejects.
+    """
+    if name not in NAMES:
+        raise ValueError(f"unknown drafter {name!r}; choose from {', '.join(NAMES)}")
+    module = importlib.import_module(f"specsample.drafters.{name}")
+    accepted = options_of(name)
+    for option in options:
+        if option not in accepted:
+            known = ", ".join(accepted) or "none"
+            raise ValueError(f"drafter {name!r} has no option {option!r}; it has: {known}")
+    return module.build(target, draft, **options)
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The options of a drafter with their defaults."""
+    module = importlib.import_module(f"specsample.drafters.{name}")
+    parameters = inspect.signature(module.build).parameters
+    own = {key: p.default for key, p in parameters.items() if key not in ("target", "draft")}
+    return own

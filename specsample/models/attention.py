@@ -1,0 +1,232 @@
+"""Attention of a tree's nodes over two segments: the committed cache, and the tree itself.
+
+The cache is read in panels that double in size, as many as cover the longest row, and their
+softmaxes are merged as in Milakov and Gimelshein (2018, https://arxiv.org/abs/1805.02867). A panel
+beyond a row's own length multiplies its sums by one and adds zero, so a row's result has the same
+bits whatever the lengths of its neighbours.
+
+Shapes: `B` rows, `T` nodes that are run, `N` nodes of the tree, `KV` key/value heads, each shared
+by `G` query heads, `D` width of a head, `S` slots.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from specsample.models.cache import KVCache
+from specsample.models.config import DecoderConfig
+from specsample.models.layers import STREAM, bias, dense, partitioned
+
+FIRST_PANEL = 256  # slots that are read without asking for the length
+# Finite, so that a row with nothing visible in a segment makes zeros and not NaN.
+MASKED = -1e30
+QUERIES = ("batch", "kv_heads", "group", "nodes", "head_dim")
+PANEL = ("batch", "kv_heads", "nodes", "head_dim")
+
+
+@struct.dataclass
+class View:
+    """What the nodes of one pass can see; the same for every layer."""
+
+    cache: KVCache
+    visible: Bool[Array, "B T N"]  # which nodes of the tree, a node itself among them
+    longest: Int[Array, ""]  # greatest length of any row
+    rotation: Float[Array, "2 B T D"] | None  # cosines and sines; None without rotary positions
+    nodes: tuple[int, ...] = struct.field(pytree_node=False)  # which nodes the pass runs
+
+
+@struct.dataclass
+class Sums:
+    """An unfinished softmax: the greatest score, and sums relative to it."""
+
+    top: Float[Array, "B KV G T"]
+    weight: Float[Array, "B KV G T"]
+    value: Float[Array, "B KV G T D"]
+
+
+def panels(slots: int) -> list[tuple[int, int]]:
+    """Splits `slots` into (start, stop) ranges: 256, then as many again as there are so far.
+
+    A doubling and a test per panel, not a loop over blocks of one size: XLA copies the whole cache
+    where loops read what is then written in place, and it compiles few panels soon.
+    """
+    starts = [0]
+    while max(starts[-1] * 2, FIRST_PANEL) < slots:
+        starts.append(max(starts[-1] * 2, FIRST_PANEL))
+    return list(zip(starts, [*starts[1:], slots], strict=True))
+
+
+def rotation(
+    positions: Int[Array, "B T"], head_dim: int, base: float
+) -> Float[Array, "2 B T D"]:
+    """Cosines and sines of rotary position embeddings (https://arxiv.org/abs/2104.09864).
+
+    Pairs are `(i, i + D/2)`, the convention of GPT-NeoX and of Hugging Face's LLaMA.
+    """
+    frequency = base ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
+    angle = positions.astype(jnp.float32)[..., None] * frequency[None, None, :]
+    angle = jnp.concatenate([angle, angle], -1)
+    return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+
+
+def rotate(
+    x: Float[Array, "B T heads D"], rotation: Float[Array, "2 B T D"]
+) -> Float[Array, "B T heads D"]:
+    """Turns every pair of features by its angle, in float32."""
+    cosine, sine = rotation[:, :, :, None, :]
+    y = x.astype(jnp.float32)
+    low, high = jnp.split(y, 2, -1)
+    return (y * cosine + jnp.concatenate([-high, low], -1) * sine).astype(x.dtype)
+
+
+def put(
+    buffer: Float[Array, "B KV N D"],
+    new: Float[Array, "B KV T D"],
+    nodes: tuple[int, ...],
+) -> Float[Array, "B KV N D"]:
+    """Writes the panels of `nodes`, which are known when tracing."""
+    if nodes == tuple(range(buffer.shape[2])):
+        return new
+    if nodes == tuple(range(nodes[0], nodes[0] + len(nodes))):
+        return lax.dynamic_update_slice_in_dim(buffer, new, nodes[0], axis=2)
+    return buffer.at[:, :, jnp.array(nodes)].set(new)
+
+
+def _partial(
+    query: Float[Array, "B KV G T D"],
+    parts: list[tuple[Float[Array, "B KV _ D"], Float[Array, "B KV _ D"], Bool[Array, "B _ _"]]],
+) -> Sums:
+    """Attends over parts, each of them keys, values and which of them each node sees."""
+    einsum = functools.partial(
+        jnp.einsum,
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    scores = []
+    for keys, _, mask in parts:
+        score = einsum("bkgtd,bksd->bkgts", query, keys.astype(jnp.float32))
+        scores.append(jnp.where(mask[:, None, None], score, MASKED))
+    top = functools.reduce(jnp.maximum, [jnp.max(score, -1) for score in scores])
+    shares = [jnp.exp(score - top[..., None]) for score in scores]
+    weights = [jnp.sum(share, -1) for share in shares]
+    means = [
+        einsum("bkgts,bksd->bkgtd", share, values.astype(jnp.float32))
+        for share, (_, values, _) in zip(shares, parts, strict=True)
+    ]
+    return Sums(top, sum(weights[1:], weights[0]), sum(means[1:], means[0]))
+
+
+def _merge(one: Sums, other: Sums) -> Sums:
+    """The softmax over what either has seen."""
+    top = jnp.maximum(one.top, other.top)
+    left, right = jnp.exp(one.top - top), jnp.exp(other.top - top)
+    weight = one.weight * left + other.weight * right
+    value = one.value * left[..., None] + other.value * right[..., None]
+    return Sums(top, weight, value)
+
+
+def attend(
+    query: Float[Array, "B KV G T D"],
+    keys: Float[Array, "B KV N D"],
+    values: Float[Array, "B KV N D"],
+    view: View,
+    layer: int | Int[Array, ""],
+) -> Float[Array, "B KV G T D"]:
+    """Attends over the tree, and over the cache of one layer.
+
+    Args:
+      query: already rotated and scaled, float32.
+      keys: of the tree's nodes.
+      values: of the tree's nodes.
+      view: masks and the cache.
+      layer: which layer of the cache.
+
+    Returns:
+      float32 means of the visible values.
+    """
+    cache = view.cache
+
+    def read(start: int, stop: int) -> tuple[Array, Array, Array]:
+        mask = jnp.arange(start, stop)[None, :] < cache.length[:, None]
+        mask = jnp.broadcast_to(mask[:, None], (mask.shape[0], query.shape[3], stop - start))
+        pick = functools.partial(lax.dynamic_index_in_dim, index=layer, axis=0, keepdims=False)
+        used = [pick(panel[:, :, :, start:stop]) for panel in (cache.keys, cache.values)]
+        return (*used, mask)
+
+    tree = (keys, values, view.visible)
+    first, *others = panels(cache.slots)
+    sums = _partial(query, [tree, read(*first)] if cache.slots else [tree])
+    for panel in others:
+        sums = lax.cond(
+            view.longest > panel[0],
+            lambda sums, panel=panel: _merge(sums, _partial(query, [read(*panel)])),
+            lambda sums: sums,
+            sums,
+        )
+    return sums.value / sums.weight[..., None]
+
+
+class Attention(nn.Module):
+    """Grouped-query attention (https://arxiv.org/abs/2305.13245); one group a head is the usual kind."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B T E"],
+        layer: int | Int[Array, ""],
+        keys: Float[Array, "B KV N D"],
+        values: Float[Array, "B KV N D"],
+        view: View,
+    ) -> tuple[Float[Array, "B T E"], tuple[Array, Array]]:
+        """Returns the output, and keys and values with those of the nodes that were run."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        query, new_keys, new_values = self._project(x, view)
+        keys = nn.with_logical_constraint(put(keys, new_keys, view.nodes), PANEL)
+        values = nn.with_logical_constraint(put(values, new_values, view.nodes), PANEL)
+        mixed = attend(query, keys, values, view, layer)
+        mixed = nn.with_logical_constraint(mixed.astype(dtype), QUERIES)
+        mixed = jnp.moveaxis(mixed, 3, 1).reshape(*x.shape[:2], config.heads, config.head_dim)
+        mixed = nn.with_logical_constraint(mixed, ("batch", "nodes", "heads", "head_dim"))
+        init = nn.initializers.normal((2 * config.layers * config.heads * config.head_dim) ** -0.5)
+        out = self.param(
+            "out",
+            partitioned(init, "embed", "heads", "head_dim"),
+            (config.width, config.heads, config.head_dim),
+            dtype,
+        )
+        y = dense(out, mixed, contract=2)
+        if config.output_bias:
+            y = y + bias(self, "out_bias", (config.width,), ("embed",))
+        return nn.with_logical_constraint(y, STREAM), (keys, values)
+
+    def _project(
+        self, x: Float[Array, "B T E"], view: View
+    ) -> tuple[
+        Float[Array, "B KV G T D"], Float[Array, "B KV T D"], Float[Array, "B KV T D"]
+    ]:
+        """Returns scaled float32 queries, and keys and values, all with their heads in front."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        group = config.group
+        shape = (config.kv_heads, group + 2, config.head_dim)
+        names = ("kv_heads", "group", "head_dim")
+        init = partitioned(nn.initializers.normal(config.width**-0.5), *names, "embed")
+        y = dense(self.param("qkv", init, (*shape, config.width), dtype), x)
+        if config.attention_bias:
+            y = y + bias(self, "qkv_bias", shape, names)
+        y = nn.with_logical_constraint(y, ("batch", "nodes", *names))
+        turned, values = y[..., : group + 1, :], y[..., group + 1, :]
+        if view.rotation is not None:
+            flat = turned.reshape(*x.shape[:2], -1, config.head_dim)
+            turned = rotate(flat, view.rotation).reshape(turned.shape)
+        query = turned[..., :group, :].astype(jnp.float32) * config.head_dim**-0.5
+        query = nn.with_logical_constraint(jnp.transpose(query, (0, 2, 3, 1, 4)), QUERIES)
+        return query, jnp.swapaxes(turned[..., group, :], 1, 2), jnp.swapaxes(values, 1, 2)

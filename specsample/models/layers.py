@@ -1,0 +1,227 @@
+"""The parts of a transformer that see one token at a time, and the one matrix product they share.
+
+Shapes: `B` rows, `N` nodes, `E` width, `F` width of the MLP, `V` vocabulary, `P` learned positions.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from specsample.models.config import ACTIVATIONS, DecoderConfig
+
+STREAM = ("batch", "nodes", "embed")  # logical axes of the residual stream
+# Kernels of the CPU back end are fast only for token counts that are multiples of this.
+CPU_TOKENS = 4
+
+
+def dense(
+    weight: Float[Array, "*out_and_in"],
+    inputs: Float[Array, "*lead_and_in"],
+    contract: int = 1,
+    dtype: jnp.dtype | None = None,
+) -> Float[Array, "*lead_and_out"]:
+    """Multiplies the last `contract` axes of `weight` with the last ones of `inputs`.
+
+    The form of the product follows the platform the program is lowered for, not the one it is
+    traced on, so compiling for an absent accelerator gets the accelerator's form.
+
+    Args:
+      weight: output axes first, then the contracted ones.
+      inputs: any leading axes, then the contracted ones.
+      contract: how many axes to contract.
+      dtype: of the result; by default that of `inputs`.
+
+    Returns:
+      The leading axes of `inputs`, then the output axes of `weight`.
+    """
+    settings = {"contract": contract, "dtype": dtype or inputs.dtype}
+    return lax.platform_dependent(
+        weight,
+        inputs,
+        cpu=functools.partial(feature_major, **settings),
+        default=functools.partial(token_major, **settings),
+    )
+
+
+def token_major(
+    weight: Float[Array, "*out_and_in"],
+    inputs: Float[Array, "*lead_and_in"],
+    contract: int,
+    dtype: jnp.dtype,
+) -> Float[Array, "*lead_and_out"]:
+    """`dense` for accelerators: one dot, whose output axes stay apart so that they stay sharded."""
+    axes = (_last(inputs.ndim, contract), _last(weight.ndim, contract))
+    return _dot(inputs, weight, axes, dtype)
+
+
+def feature_major(
+    weight: Float[Array, "*out_and_in"],
+    inputs: Float[Array, "*lead_and_in"],
+    contract: int,
+    dtype: jnp.dtype,
+) -> Float[Array, "*lead_and_out"]:
+    """`dense` for the CPU back end: `weight @ columns`, with one column a token.
+
+    A single token is a matrix-vector product, which XLA runs at the speed of memory.
+    """
+    lead, out = inputs.shape[:-contract], weight.shape[:-contract]
+    tokens = math.prod(lead)
+    rows = inputs.reshape(tokens, *inputs.shape[-contract:])
+    inner = _last(weight.ndim, contract)
+    if tokens == 1:
+        product = _dot(weight, rows[0], (inner, tuple(range(contract))), dtype)
+        return product.reshape(lead + out)
+    padding = [(0, -tokens % CPU_TOKENS)] + [(0, 0)] * contract
+    columns = jnp.moveaxis(jnp.pad(rows, padding), 0, -1)
+    # Without the barriers XLA folds the transpositions into the dot and picks a kernel that is up
+    # to twice as slow for 2 to 64 tokens.
+    columns = lax.optimization_barrier(columns)
+    product = _dot(weight, columns, (inner, tuple(range(contract))), dtype)
+    product = jnp.moveaxis(lax.optimization_barrier(product), -1, 0)
+    return product[:tokens].reshape(lead + out)
+
+
+def _last(ndim: int, count: int) -> tuple[int, ...]:
+    return tuple(range(ndim - count, ndim))
+
+
+def _dot(left: Array, right: Array, contracting: tuple, dtype: jnp.dtype) -> Array:
+    return lax.dot_general(
+        left,
+        right,
+        (contracting, ((), ())),
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=dtype,
+    )
+
+
+def trailing(vector: Float[Array, "*axes"], ndim: int) -> Float[Array, "..."]:
+    """Gives `vector` leading axes of size one, so that adding it broadcasts no rank."""
+    return vector.reshape((1,) * (ndim - vector.ndim) + vector.shape)
+
+
+def partitioned(init: Callable, *names: str) -> Callable:
+    """An initialiser whose parameter carries the logical axis `names`."""
+    return nn.with_logical_partitioning(init, names)
+
+
+def bias(
+    module: nn.Module, name: str, shape: tuple[int, ...], names: tuple[str, ...]
+) -> Float[Array, "1 1 *shape"]:
+    """Declares a bias, initially zero, that is ready to be added to `[B, N, *shape]`."""
+    init = partitioned(nn.initializers.zeros, *names)
+    dtype = jnp.dtype(module.config.dtype)
+    return trailing(module.param(name, init, shape, dtype), len(shape) + 2)
+
+
+class Norm(nn.Module):
+    """Layer normalisation, or root-mean-square normalisation, which neither centres nor shifts."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B N E"]) -> Float[Array, "B N E"]:
+        """Normalises the last axis in float32, in the type of `x` again afterwards."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        shape, names = (config.width,), ("embed",)
+        scale = self.param("scale", partitioned(nn.initializers.ones, *names), shape, dtype)
+        y = x.astype(jnp.float32)
+        if config.norm == "layer":
+            y = y - jnp.mean(y, -1, keepdims=True)
+        y = y * lax.rsqrt(jnp.mean(jnp.square(y), -1, keepdims=True) + config.norm_epsilon)
+        y = y * trailing(scale, 3).astype(jnp.float32)
+        if config.norm == "layer":
+            y = y + bias(self, "bias", shape, names).astype(jnp.float32)
+        return nn.with_logical_constraint(y.astype(x.dtype), STREAM)
+
+
+class Embedder(nn.Module):
+    """Token embeddings, and learned positions where the model has them."""
+
+    config: DecoderConfig
+
+    def setup(self):
+        """Declares `embedding [V, E]` and, for learned positions, `positions [P, E]`."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        init = nn.initializers.normal(config.width**-0.5)
+        self.embedding = self.param(
+            "embedding",
+            partitioned(init, "vocab", "embed"),
+            (config.vocab_size, config.width),
+            dtype,
+        )
+        if config.positions == "learned":
+            self.positions = self.param(
+                "positions",
+                partitioned(init, "position", "embed"),
+                (config.context + config.position_offset, config.width),
+                dtype,
+            )
+
+    def __call__(
+        self, tokens: Int[Array, "B N"], positions: Int[Array, "B N"]
+    ) -> Float[Array, "B N E"]:
+        """Embeds tokens. Padding may lie beyond the last position; it gets the last one's."""
+        x = jnp.take(self.embedding, tokens, axis=0, mode="clip")
+        if self.config.positions == "learned":
+            where = positions + self.config.position_offset
+            x = x + jnp.take(self.positions, where, axis=0, mode="clip")
+        return nn.with_logical_constraint(x, STREAM)
+
+    def attend(self, x: Float[Array, "B N E"]) -> Float[Array, "B N V"]:
+        """Logits of a model whose head is its embedding."""
+        return logits(self.embedding, x)
+
+
+class Head(nn.Module):
+    """The projection to the vocabulary of a model that does not tie it to its embedding."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B N E"]) -> Float[Array, "B N V"]:
+        """Returns logits."""
+        config = self.config
+        init = partitioned(nn.initializers.normal(config.width**-0.5), "vocab", "embed")
+        shape = (config.vocab_size, config.width)
+        return logits(self.param("weight", init, shape, jnp.dtype(config.dtype)), x)
+
+
+def logits(weight: Float[Array, "V E"], x: Float[Array, "B N E"]) -> Float[Array, "B N V"]:
+    """Projects to the vocabulary; float32 whatever the type of the model."""
+    y = dense(weight, x, dtype=jnp.dtype(jnp.float32))
+    return nn.with_logical_constraint(y, ("batch", "nodes", "vocab"))
+
+
+class MLP(nn.Module):
+    """Two linear maps around an activation, which a third map may gate (GLU variants, 2002.05202)."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B N E"]) -> Float[Array, "B N E"]:
+        """Transforms every node alone."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        gates, hidden, width = 1 + config.gated, config.mlp_dim, config.width
+        into = partitioned(nn.initializers.normal(width**-0.5), "gate", "mlp", "embed")
+        back = nn.initializers.normal((2 * config.layers * hidden) ** -0.5)
+        up = self.param("up", into, (gates, hidden, width), dtype)
+        down = self.param("down", partitioned(back, "embed", "mlp"), (width, hidden), dtype)
+        y = dense(up, x)
+        if config.mlp_bias:
+            y = y + bias(self, "up_bias", (gates, hidden), ("gate", "mlp"))
+        y = nn.with_logical_constraint(y, ("batch", "nodes", "gate", "mlp"))
+        activate = ACTIVATIONS[config.activation]
+        y = activate(y[..., 0, :]) * y[..., 1, :] if config.gated else activate(y[..., 0, :])
+        y = dense(down, nn.with_logical_constraint(y, ("batch", "nodes", "mlp")))
+        if config.mlp_bias:
+            y = y + bias(self, "down_bias", (width,), ("embed",))
+        return nn.with_logical_constraint(y, STREAM)

@@ -1,0 +1,181 @@
+"""Turns a decoder into a `Target`, and into the model that drafters run level by level.
+
+Shapes: `B` rows, `N` nodes of a tree, `T` nodes that are run, `P` nodes of a path, `E` width,
+`V` vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from specsample import trees
+from specsample.models import cache as caches
+from specsample.models import layers
+from specsample.models.cache import Fresh, KVCache
+from specsample.models.decoder import Decoder, DecoderConfig
+from specsample.types import Prompt, Scores, TokenTree
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModel:
+    """A decoder-only language model as a `Target`."""
+
+    config: DecoderConfig
+    chunk: int = 64  # prompt tokens scored at once
+
+    def __post_init__(self) -> None:
+        if self.chunk < 1:
+            raise ValueError(f"chunk={self.chunk}; score at least 1 prompt token at once")
+
+    @property
+    def vocab(self) -> int:
+        """Number of token ids."""
+        return self.config.vocab_size
+
+    @property
+    def layers(self) -> int:
+        """Number of layers; as a tap, it stands for the final norm's output."""
+        return self.config.layers
+
+    @property
+    def context(self) -> int:
+        """Most tokens a row may hold."""
+        return self.config.context
+
+    def init_params(self, key: PRNGKeyArray) -> Any:
+        """Returns random parameters, without the boxes that hold their axis names.
+
+        Args:
+          key: consumed.
+        """
+        return nn.unbox(jax.jit(self._boxed_params)(key))
+
+    def abstract_params(self) -> Any:
+        """Returns the shapes and types of the parameters, and allocates nothing."""
+        return nn.unbox(jax.eval_shape(self._boxed_params, jax.random.key(0)))
+
+    def param_axes(self) -> Any:
+        """Returns the logical axis names of every parameter, as partition specs."""
+        boxed = jax.eval_shape(self._boxed_params, jax.random.key(0))
+        return nn.get_partition_spec(boxed)
+
+    def _boxed_params(self, key: PRNGKeyArray) -> Any:
+        node = jnp.zeros((1, 1), jnp.int32)
+        seen = jnp.ones((1, 1, 1), bool)
+        empty = self._empty(1, 0), self.zeros(1, 1)
+        return Decoder(self.config).init(key, node, node, seen, *empty, (0,))["params"]
+
+    def init(self, params: Any, prompt: Prompt, slots: int, spare: int = 0) -> KVCache:
+        """Returns an empty cache for `slots` tokens a row. Commits are exact: `spare` is unused."""
+        return self._empty(prompt.tokens.shape[0], slots)
+
+    def _empty(self, batch: int, slots: int) -> KVCache:
+        return KVCache(*self._panels(batch, slots), jnp.zeros(batch, jnp.int32))
+
+    def zeros(self, batch: int, nodes: int) -> Fresh:
+        """Returns the keys and values of a tree none of whose nodes has run."""
+        return Fresh(*self._panels(batch, nodes))
+
+    def _panels(self, batch: int, slots: int) -> tuple[Array, Array]:
+        config = self.config
+        shape = (config.layers, batch, config.kv_heads, slots, config.head_dim)
+        return caches.zeros(shape, jnp.dtype(config.dtype))
+
+    def score(
+        self, params: Any, cache: KVCache, tree: TokenTree, taps: tuple[int, ...] = ()
+    ) -> Scores:
+        """Scores every node. Where the logits are not used, they are not computed.
+
+        Args:
+          params: as `init_params` returns them.
+          cache: every committed token but the last; only read.
+          tree: whose root is the last committed token.
+          taps: layers after which the hidden state is wanted; `layers` is the final norm.
+        """
+        return score_whole_tree(self, params, cache, tree, taps)
+
+    def extend(
+        self,
+        params: Any,
+        cache: KVCache,
+        fresh: Fresh,
+        tokens: Int[Array, "B T"],
+        nodes: tuple[int, ...],
+        depths: Int[Array, "B T"],
+        visible: Bool[Array, "B T N"],
+        taps: tuple[int, ...] = (),
+    ) -> Scores:
+        """Runs some nodes of a tree whose earlier nodes have run already.
+
+        Args:
+          params: as `init_params` returns them.
+          cache: committed tokens; only read.
+          fresh: keys and values of the nodes that ran before, room for all N.
+          tokens: of the nodes to run.
+          nodes: ids of the nodes to run; static.
+          depths: their distance from the first token that is not in the cache.
+          visible: which of the N nodes each sees, itself among them.
+          taps: as in `score`.
+
+        Returns:
+          Scores of the T nodes alone, with a `fresh` that covers all nodes run so far.
+        """
+        if len(nodes) != tokens.shape[1]:
+            raise ValueError(f"{tokens.shape[1]} tokens for nodes {nodes}; give one each")
+        if not all(0 <= tap <= self.config.layers for tap in taps):
+            raise ValueError(f"{taps=}; a model of {self.config.layers} layers has 0 to that many")
+        positions = cache.length[:, None] + depths
+        logits, features, fresh = Decoder(self.config).apply(
+            {"params": params}, tokens, positions, visible, cache, fresh, nodes, taps
+        )
+        # Acceptance scans over nodes: with whole rows on every device it needs no collective.
+        logits = nn.with_logical_constraint(
+            logits, ("rows", "nodes", None), fallback=nn.spmd.RulesFallback.NO_CONSTRAINT
+        )
+        return Scores(logits, features, fresh)
+
+    def project(self, params: Any, hidden: Float[Array, "B T E"]) -> Float[Array, "B T V"]:
+        """Logits of final-norm outputs, for callers that need them at few of the nodes."""
+        tied = self.config.tied
+        weight = params["embedder"]["embedding"] if tied else params["head"]["weight"]
+        return layers.logits(weight, hidden)
+
+    def commit(
+        self, cache: KVCache, fresh: Fresh, path: Int[Array, "B P"], count: Int[Array, "B"]
+    ) -> KVCache:
+        """Appends the first `count` nodes of `path`; a row with count 0 is untouched."""
+        return caches.append(cache, fresh, path, count)
+
+    def first_bad_layer(self, params: Any, tokens: Int[Array, "B T"]) -> str | None:
+        """Names the first part of the model whose output is not finite, for error messages.
+
+        Returns:
+          'embedder', 'layers_3', 'final_norm' or 'head', as in the parameters; None if all is well.
+        """
+        count = self.config.layers
+        bare = params["embedder"]["embedding"][tokens]
+        cache = self._empty(tokens.shape[0], 0)
+        scores = self.score(params, cache, trees.chain(tokens), tuple(range(count + 1)))
+        outputs = [("embedder", bare)]
+        names = [f"layers_{layer}" for layer in range(count)] + ["final_norm"]
+        outputs += [(name, scores.features[:, :, tap]) for tap, name in enumerate(names)]
+        outputs += [("embedder" if self.config.tied else "head", scores.logits)]
+        return next((name for name, y in outputs if not jnp.isfinite(y).all()), None)
+
+
+def score_whole_tree(
+    model: Any, params: Any, cache: Any, tree: TokenTree, taps: tuple[int, ...]
+) -> Scores:
+    """Runs all nodes at once through `extend` of a model that has it, as `Target.score` wants."""
+    batch, nodes = tree.tokens.shape
+    visible = trees.ancestors(tree.parents)
+    depths = jnp.sum(visible, -1, dtype=jnp.int32) - 1
+    every = tuple(range(nodes))
+    fresh = model.zeros(batch, nodes)
+    return model.extend(params, cache, fresh, tree.tokens, every, depths, visible, taps)

@@ -1,0 +1,178 @@
+"""Token trees: static topologies, the relations that a parent array implies, and surgery.
+
+Functions named with a singular argument act on one tree (`[N]`); the others act on a batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from specsample.types import NO_PARENT, ROOT, TokenTree
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """A tree shape that is known before tracing: `parents[i] < i`, `parents[0] == -1`."""
+
+    parents: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.parents or self.parents[0] != NO_PARENT:
+            raise ValueError(f"a topology begins with its root, -1; got {self.parents}")
+        for node, parent in enumerate(self.parents[1:], start=1):
+            if not 0 <= parent < node:
+                raise ValueError(
+                    f"node {node} has parent {parent}; list parents before children"
+                )
+
+    @classmethod
+    def chain(cls, depth: int) -> Topology:
+        """A single path of `depth` guesses."""
+        return cls(tuple(range(-1, depth)))
+
+    @classmethod
+    def branching(cls, *widths: int) -> Topology:
+        """Every node at depth `j` has `widths[j]` children (SpecInfer's expansion, 2305.09781)."""
+        parents, level = [NO_PARENT], [ROOT]
+        for width in widths:
+            begin = len(parents)
+            parents += [parent for parent in level for _ in range(width)]
+            level = list(range(begin, len(parents)))
+        return cls(tuple(parents))
+
+    @functools.cached_property
+    def ancestors(self) -> np.ndarray:
+        """bool[N, N]: `[i, j]` is True where `j` is `i` or an ancestor of `i`."""
+        seen = np.eye(len(self.parents), dtype=bool)
+        for node, parent in enumerate(self.parents[1:], start=1):
+            seen[node] |= seen[parent]
+        return seen
+
+    @functools.cached_property
+    def depths(self) -> np.ndarray:
+        """int[N], the root at 0."""
+        return self.ancestors.sum(-1) - 1
+
+    @property
+    def depth(self) -> int:
+        return int(self.depths.max())
+
+    def tree(
+        self,
+        tokens: Int[Array, "B N"],
+        law: Float[Array, "B N V"] | None = None,
+        passes: int = 0,
+    ) -> TokenTree:
+        """Fills the shape with tokens; every node is eligible."""
+        batch, nodes = tokens.shape
+        return TokenTree(
+            tokens=tokens,
+            parents=jnp.broadcast_to(
+                jnp.array(self.parents, jnp.int32), (batch, nodes)
+            ),
+            eligible=jnp.ones((batch, nodes), bool),
+            size=jnp.full(batch, nodes, jnp.int32),
+            passes=jnp.full(batch, passes, jnp.int32),
+            law=law,
+        )
+
+
+def chain(tokens: Int[Array, "B N"]) -> TokenTree:
+    """One path; `tokens[:, 0]` is the root."""
+    return Topology.chain(tokens.shape[1] - 1).tree(tokens)
+
+
+def ancestors(parents: Int[Array, "*B N"]) -> Bool[Array, "*B N N"]:
+    """`[i, j]` is True where `j` is `i` or an ancestor of `i`.
+
+    Pointer jumping: after `k` rounds a row knows its 2^k nearest ancestors.
+    """
+    nodes = parents.shape[-1]
+    seen = jnp.broadcast_to(jnp.eye(nodes, dtype=bool), (*parents.shape, nodes))
+    jump = parents
+    for _ in range((nodes - 1).bit_length()):
+        above = jnp.take_along_axis(seen, jnp.maximum(jump, 0)[..., None], axis=-2)
+        seen = seen | (above & (jump >= 0)[..., None])
+        jump = jnp.where(
+            jump >= 0, jnp.take_along_axis(jump, jnp.maximum(jump, 0), axis=-1), -1
+        )
+    return seen
+
+
+def depths(parents: Int[Array, "*B N"]) -> Int[Array, "*B N"]:
+    """Distance from the root, which is at 0."""
+    return ancestors(parents).sum(-1, dtype=jnp.int32) - 1
+
+
+def rows(values: Array, index: Int[Array, "B M"]) -> Array:
+    """`values[b, index[b, m]]` for arrays `[B, N, ...]`."""
+    index = index.reshape(index.shape + (1,) * (values.ndim - index.ndim))
+    return jnp.take_along_axis(values, index, axis=1)
+
+
+def write(
+    buffer: Array, start: Int[Array, "B"], values: Array, count: Int[Array, "B"]
+) -> Array:
+    """Writes the first `count[b]` of `values[b]` to `buffer[b]` from `start[b]` on."""
+    offset = jnp.arange(values.shape[1])[None]
+    slots = jnp.where(
+        offset < count[:, None], start[:, None] + offset, buffer.shape[1]
+    )
+    return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(
+        buffer, slots, values
+    )
+
+
+def clip(tree: TokenTree, depth: Int[Array, "B"]) -> TokenTree:
+    """Makes nodes deeper than `depth[b]` ineligible; rows left with no guess shrink to the root.
+
+    The bound depends on positions only, never on drawn tokens, so the law is untouched (I5).
+    """
+    deep = depths(tree.parents) > depth[:, None]
+    return tree.replace(
+        eligible=tree.eligible & ~deep, size=jnp.where(depth > 0, tree.size, 1)
+    )
+
+
+def share(tree: TokenTree) -> TokenTree:
+    """Moves children of a node that repeats an earlier sibling's token to that sibling.
+
+    Merged and sampled trees repeat tokens. The repeat stays, as a leaf: its own test, with its own
+    law, is part of exactness (dropping it moves the output law), while its children are worth
+    more below the sibling that is tested first.
+    """
+    nodes = tree.tokens.shape[1]
+
+    def visit(parents, node):
+        earlier = jnp.arange(nodes)[None] < node
+        twins = (
+            earlier
+            & (parents == parents[:, node][:, None])
+            & (tree.tokens == tree.tokens[:, node][:, None])
+            & tree.eligible
+        )
+        is_repeat = twins.any(-1) & tree.eligible[:, node]
+        first = jnp.argmax(twins, axis=-1).astype(jnp.int32)
+        moved = jnp.where(
+            is_repeat[:, None] & (parents == node), first[:, None], parents
+        )
+        return moved, None
+
+    parents, _ = jax.lax.scan(visit, tree.parents, jnp.arange(1, nodes))
+    return tree.replace(parents=parents)
+
+
+def paths(topology: Topology) -> Sequence[tuple[int, ...]]:
+    """Root-to-leaf node paths, for drawings and for comparisons with sequence-based scoring."""
+    leaves = sorted(set(range(len(topology.parents))) - set(topology.parents[1:]))
+    return [
+        tuple(int(j) for j in np.flatnonzero(topology.ancestors[leaf]))
+        for leaf in leaves
+    ]

@@ -1,0 +1,33 @@
+"""One device, float32 that means it, and no silent broadcasting; shapes are checked."""
+
+import os
+import platform
+from pathlib import Path
+
+# `SPECSAMPLE_TEST_PLATFORM=tpu make test` runs the suite on another kind of device.
+os.environ["JAX_PLATFORMS"] = os.environ.get("SPECSAMPLE_TEST_PLATFORM", "cpu")
+
+import jax
+import jaxtyping
+import pytest
+
+import tests.shapes  # noqa: F401  the hook finds it by its name
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_default_matmul_precision", "highest")
+
+# Compiled programs are kept between runs; `SPECSAMPLE_TEST_CACHE=` (empty) compiles all anew.
+# A program fits the machine it was compiled on, and a folder may be shared by several.
+CACHE = Path(__file__).parents[1] / ".cache" / "xla" / platform.node()
+if cache := os.environ.get("SPECSAMPLE_TEST_CACHE", str(CACHE)):
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+jaxtyping.install_import_hook("specsample", "tests.shapes.checked")
+
+
+@pytest.fixture
+def key() -> jax.Array:
+    """A key for tests that need any one."""
+    return jax.random.key(0)
