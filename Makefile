@@ -6,7 +6,7 @@
 #   make check      formatting, lint, types, layers, dependencies, then the test suite
 #   make check-full the same with every extra, so that no test is skipped for want of a package
 #   make bench      `specsample bench`; installs the peers it compares with (PyTorch)
-#   make lock       writes requirements/*.lock anew from what .venv holds
+#   make lock       writes requirements/*.lock anew from the versions in .venv
 #   make clean      removes .venv and what builds and tools left behind
 
 PYTHON ?= python3
@@ -53,7 +53,9 @@ check-full: $(STAMPS)/data $(STAMPS)/bench check
 bench: $(STAMPS)/bench
 	$(BIN)/specsample bench $(ARGS)
 
-lock: $(addprefix $(STAMPS)/,core test dev data bench)
+# What .venv holds already stays as it is if `setup.py` permits it; what is missing is added.
+lock: | $(STAMPS)
+	$(INSTALL) --editable '.[test,dev,data,bench]'
 	$(BIN)/python scripts/lock.py core test dev data bench
 
 clean:

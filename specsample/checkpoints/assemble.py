@@ -80,6 +80,18 @@ def assemble(
     return layout.nest(flat)
 
 
+def require_depth(layers: int, reader: Reader) -> None:
+    """Raises a `UserError` if a file has fewer tensors than its configuration has layers.
+
+    A damaged number of layers may be in the billions, too many to list what is missing.
+    """
+    if layers > (count := len(reader.shapes())):
+        raise UserError(
+            f"{reader.label}: the configuration has {layers} layers, the file {count} weights; "
+            "use a complete checkpoint and the configuration that belongs to it."
+        )
+
+
 def check_names(
     leaves: Iterable[Leaf], reader: Reader, ignore: Collection[str] = ()
 ) -> None:

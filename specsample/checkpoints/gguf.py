@@ -64,6 +64,7 @@ def load(
     """
     file = GGUFFile(path)
     config = _config(file)
+    assemble.require_depth(config.layers, file)
     return config, assemble.assemble(leaves(config, file), file, dtype=dtype)
 
 

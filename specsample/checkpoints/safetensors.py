@@ -51,6 +51,7 @@ def load(
     arch, config = hf_config.read(Path(path) / "config.json")
     with Shards(Path(path)) as shards:
         names = shards.shapes()
+        assemble.require_depth(config.layers, shards)
         start = hf_names.prefix(arch, names)
         ignore = hf_names.buffers(arch, config.layers, start)
         if config.tied and hf_names.HEAD in names:

@@ -86,9 +86,6 @@ class Decoder(nn.Module):
         view = View(cache, visible, jnp.max(cache.length), turn, nodes)
         run = self._scan if config.scanned else self._unroll
         x, fresh, kept = run(embedder(tokens, positions), fresh, view, taps)
-        # What is committed must depend on the last read of the cache, or XLA copies the cache to
-        # be able to write it early.
-        x, fresh = lax.optimization_barrier((x, fresh))
         x = Norm(config, name="final_norm")(x)
         kept[config.layers] = x
         features = jnp.stack([kept[tap] for tap in taps], 2) if taps else None
@@ -106,6 +103,10 @@ class Decoder(nn.Module):
             )
             keys.append(key)
             values.append(value)
+        # What gets committed has to depend on the last read of the cache: nothing else keeps XLA
+        # from writing early, and to write early it copies the whole cache.
+        tie = 0.0 * x[:, -1:, 0, None, None]
+        keys[-1], values[-1] = keys[-1] + tie, values[-1] + tie
         return x, Fresh(jnp.stack(keys), jnp.stack(values)), kept
 
     def _scan(

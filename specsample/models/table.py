@@ -99,6 +99,15 @@ class TableModel:
         safe = jnp.where(law > 0, law, 1.0)
         return {"logits": jnp.where(law > 0, jnp.log(safe), IMPOSSIBLE)}
 
+    @property
+    def layers(self) -> int:
+        """As a tap, it stands for the features that `project` turns into logits."""
+        return 1
+
+    def project(self, params: Any, hidden: Float[Array, "B T V"]) -> Float[Array, "B T V"]:
+        """Logits of features: the features themselves."""
+        return hidden
+
     def abstract_params(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns the shapes and types of the parameters."""
         return {"logits": jax.ShapeDtypeStruct(self.shape, jnp.float32)}

@@ -54,7 +54,9 @@ class LanguageModel:
         Args:
           key: consumed.
         """
-        return nn.unbox(jax.jit(self._boxed_params)(key))
+        # Lazily: each initialiser runs by itself, and the model that asks for it not at all. A jit
+        # of the whole would compile a random number generator per parameter.
+        return nn.unbox(self._boxed_params(key))
 
     def abstract_params(self) -> Any:
         """Returns the shapes and types of the parameters, and allocates nothing."""
@@ -66,10 +68,11 @@ class LanguageModel:
         return nn.get_partition_spec(boxed)
 
     def _boxed_params(self, key: PRNGKeyArray) -> Any:
-        node = jnp.zeros((1, 1), jnp.int32)
-        seen = jnp.ones((1, 1, 1), bool)
-        empty = self._empty(1, 0), self.zeros(1, 1)
-        return Decoder(self.config).init(key, node, node, seen, *empty, (0,))["params"]
+        model = Decoder(self.config)
+        node = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+        seen = jax.ShapeDtypeStruct((1, 1, 1), bool)
+        empty = jax.eval_shape(lambda: (self._empty(1, 0), self.zeros(1, 1)))
+        return model.lazy_init(key, node, node, seen, *empty, nodes=(0,))["params"]
 
     def init(self, params: Any, prompt: Prompt, slots: int, spare: int = 0) -> KVCache:
         """Returns an empty cache for `slots` tokens a row. Commits are exact: `spare` is unused."""

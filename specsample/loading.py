@@ -1,0 +1,47 @@
+"""From a name or a path to a model that can decode text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specsample import checkpoints, pretrained
+from specsample.errors import UserError
+from specsample.models.model import Model
+from specsample.models.target import LanguageModel
+
+
+def load(
+    name: str,
+    *,
+    dtype: str | None = None,
+    scanned: bool | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Model:
+    """Loads a model with its tokenizer, fetching it first if need be.
+
+    Args:
+      name: a known name (`smollm2-135m`), a GGUF file, a Hugging Face folder or hub id, or a folder
+        of our own.
+      dtype: of parameters and activations; None keeps the checkpoint's choice (float32 for GGUF).
+      scanned: whether layers are stacked and scanned; None keeps the checkpoint's choice.
+      progress: told bytes so far and in all while fetching.
+
+    Raises:
+      UserError: nothing of that name, a damaged or unsupported checkpoint, no network.
+    """
+    path = pretrained.resolve(name, progress)
+    config, params = checkpoints.load(path, dtype=dtype, scanned=scanned)
+    return Model(name, LanguageModel(config), params, *_text_side(path))
+
+
+def _text_side(path):
+    from specsample.tasks.chat import ChatTemplate
+    from specsample.tasks.tokenizer import Tokenizer
+
+    found = []
+    for kind in (Tokenizer, ChatTemplate):
+        try:
+            found.append(kind.from_path(path))
+        except UserError:  # a model without text, or a base model without a chat format
+            found.append(None)
+    return found

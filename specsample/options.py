@@ -1,0 +1,132 @@
+"""What a user may ask of sampling, checked at the border."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import jax.numpy as jnp
+
+from specsample import sampling
+from specsample.errors import UserError
+from specsample.types import Controls
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """Controls of one row. All of them hold at every position of a drafted block.
+
+    Attributes:
+      temperature: 0 is greedy.
+      top_k: keep the k likeliest tokens; 0 is off.
+      top_p: keep the likeliest tokens that hold this mass; 1 is off.
+      min_p: drop tokens below this share of the likeliest one's mass; 0 is off.
+      repetition_penalty: divides positive and multiplies negative logits of tokens that occurred in
+        prompt or output; 1 is off.
+      presence_penalty: subtracted from logits of tokens in the output.
+      frequency_penalty: subtracted once per occurrence in the output.
+      logit_bias: token id to what is added to its logit; -inf bans it.
+      max_new_tokens: the row ends after this many.
+      min_new_tokens: end-of-sequence ids are banned before this many.
+      eos_ids: ids that end a row; None takes the model's own, () ends on none.
+      stop: strings that end a row; text, ids and logprobs are cut where one begins.
+      seed: the row's random stream, folded with the index of the prompt.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | None = None
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    eos_ids: tuple[int, ...] | None = None
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises `UserError` for values outside their range."""
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        rules = {
+            "temperature": (0.0 <= self.temperature < math.inf, "0 (greedy) or more"),
+            "top_k": (self.top_k >= 0, "0 (off) or more"),
+            "top_p": (0.0 < self.top_p <= 1.0, "above 0 and at most 1 (off)"),
+            "min_p": (0.0 <= self.min_p <= 1.0, "between 0 (off) and 1"),
+            "repetition_penalty": (
+                0.0 < self.repetition_penalty < math.inf,
+                "above 0; 1 is off",
+            ),
+            "presence_penalty": (math.isfinite(self.presence_penalty), "finite; 0 is off"),
+            "frequency_penalty": (math.isfinite(self.frequency_penalty), "finite; 0 is off"),
+            "max_new_tokens": (self.max_new_tokens >= 0, "0 or more"),
+            "min_new_tokens": (
+                0 <= self.min_new_tokens <= self.max_new_tokens,
+                f"between 0 and max_new_tokens={self.max_new_tokens}",
+            ),
+            "stop": (all(self.stop), "strings that are not empty"),
+            "seed": (0 <= self.seed < 2**31, "between 0 and 2**31 - 1"),
+        }
+        for name, (holds, remedy) in rules.items():
+            if not holds:
+                raise UserError(f"{name}={getattr(self, name)!r}; it must be {remedy}.")
+        bad = [bias for bias in (self.logit_bias or {}).values() if not bias < math.inf]
+        if bad:
+            raise UserError(f"logit_bias holds {bad[0]}; use finite numbers, or -inf to ban.")
+
+
+def to_controls(
+    rows: Sequence[Sampling], eos_ids: Sequence[int], vocab: int
+) -> Controls:
+    """Stacks the controls of a batch.
+
+    Args:
+      rows: one for each row.
+      eos_ids: the model's own, for rows that do not name theirs.
+      vocab: size of the vocabulary; ids outside it are an error.
+
+    Raises:
+      UserError: an id does not exist.
+    """
+
+    def column(name):
+        return [getattr(row, name) for row in rows]
+
+    ids = [tuple(eos_ids) if row.eos_ids is None else row.eos_ids for row in rows]
+    slots = -(-max(1, *map(len, ids)) // 8) * 8  # few sizes, few compilations
+    biased = [tuple(row.logit_bias or ()) for row in rows]
+    for label, named in (("eos_ids", ids), ("logit_bias", biased)):
+        for token in (token for row in named for token in row):
+            if not 0 <= token < vocab:
+                raise UserError(
+                    f"{label} names token {token}; ids run from 0 to {vocab - 1}."
+                )
+    controls = sampling.make_controls(
+        len(rows),
+        temperature=column("temperature"),
+        top_k=column("top_k"),
+        top_p=column("top_p"),
+        min_p=column("min_p"),
+        repetition=column("repetition_penalty"),
+        presence=column("presence_penalty"),
+        frequency=column("frequency_penalty"),
+        min_new=column("min_new_tokens"),
+        max_new=column("max_new_tokens"),
+        bias=_bias(rows, vocab),
+    )
+    padded = [[*row, *[-1] * (slots - len(row))] for row in ids]
+    return controls.replace(eos=jnp.asarray(padded, jnp.int32))
+
+
+def _bias(rows: Sequence[Sampling], vocab: int):
+    if not any(row.logit_bias for row in rows):
+        return None
+    bias = [[0.0] * vocab for _ in rows]
+    for row, values in zip(rows, bias, strict=True):
+        for token, value in (row.logit_bias or {}).items():
+            values[token] = value
+    return jnp.asarray(bias, jnp.float32)

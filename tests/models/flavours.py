@@ -1,0 +1,70 @@
+"""Tiny models of every family that the decoder covers, and the calls that tests make on them."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from specsample.models.decoder import DecoderConfig
+from specsample.models.target import LanguageModel
+from specsample.types import Prompt
+
+SIZES = dict(vocab_size=29, width=24, layers=2, head_dim=8, mlp_dim=20, context=40)
+LLAMA = dict(heads=4, kv_heads=2, norm="rms", positions="rope", activation="silu", gated=True)
+GPT = dict(
+    heads=3,
+    kv_heads=3,
+    norm="layer",
+    positions="learned",
+    gated=False,
+    attention_bias=True,
+    output_bias=True,
+    mlp_bias=True,
+)
+CONFIGS = {
+    "llama-tied": DecoderConfig(**SIZES, **LLAMA),
+    "llama-untied": DecoderConfig(**SIZES, **LLAMA, tied=False, rope_base=500.0),
+    "qwen2": DecoderConfig(**SIZES, **LLAMA, attention_bias=True),
+    "gpt2": DecoderConfig(**SIZES, **GPT, activation="gelu_tanh"),
+    "opt": DecoderConfig(**SIZES, **GPT, activation="relu", position_offset=2),
+    "chinchilla": DecoderConfig(
+        **SIZES,
+        heads=3,
+        kv_heads=3,
+        norm="rms",
+        positions="learned",
+        activation="gelu",
+        gated=False,
+        tied=False,
+    ),
+}
+
+score = jax.jit(LanguageModel.score, static_argnums=(0, 4))
+extend = jax.jit(LanguageModel.extend, static_argnums=(0, 5, 8))
+commit = jax.jit(LanguageModel.commit, static_argnums=0)
+
+
+@functools.cache
+def build(config: DecoderConfig):
+    """Returns a model, and random parameters in which biases and scales differ from 0 and 1."""
+    model = LanguageModel(config, chunk=4)
+    rng = np.random.default_rng(0)
+
+    def draw(leaf):
+        # Wide enough that attention is far from uniform and no two tokens look alike.
+        values = rng.normal(size=leaf.shape) * max(leaf.shape[-1], 4) ** -0.5
+        return jnp.asarray(values + (leaf.ndim == 1), leaf.dtype)
+
+    return model, jax.tree.map(draw, model.abstract_params())
+
+
+def prompt(batch: int) -> Prompt:
+    return Prompt(jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32))
+
+
+def tokens(seed: int, *shape: int, vocab: int = SIZES["vocab_size"]) -> jax.Array:
+    return jax.random.randint(jax.random.key(seed), shape, 0, vocab, jnp.int32)
+
+
+def identity(batch: int, nodes: int) -> jax.Array:
+    return jnp.broadcast_to(jnp.arange(nodes, dtype=jnp.int32), (batch, nodes))
