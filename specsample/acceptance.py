@@ -242,9 +242,9 @@ class Typical:
     def __call__(self, uniforms, draws, tree: TokenTree, probs) -> Verdict:
         """See `protocols.Accept`."""
         parents = jnp.maximum(tree.parents, ROOT)
-        mass = jnp.take_along_axis(
-            trees.rows(probs, parents), tree.tokens[..., None], axis=-1
-        )[..., 0]
+        mass = jnp.take_along_axis(trees.rows(probs, parents), tree.tokens[..., None], axis=-1)[
+            ..., 0
+        ]
         entropy = -(probs * jnp.log(jnp.maximum(probs, _TINY))).sum(-1)
         threshold = jnp.minimum(self.epsilon, self.delta * jnp.exp(-entropy))
         passed = mass > trees.rows(threshold, parents)

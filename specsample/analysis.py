@@ -26,7 +26,7 @@ def expected_tokens(alpha: float, gamma: int) -> float:
 
 
 def expected_tokens_profile(profile: Sequence[float]) -> float:
-    """Tokens per target pass where depth `j + 1` is accepted with chance `profile[j]` if reached."""
+    """Tokens per target pass where `profile[j]` is the chance of depth `j + 1`, once reached."""
     return 1.0 + float(np.cumprod(np.asarray(profile, np.float64)).sum())
 
 

@@ -8,10 +8,10 @@ _EVENT = "/jax/core/compile/backend_compile_duration"
 _seen = {"count": 0, "seconds": 0.0, "listening": 0}
 
 
-def _listen(event: str, seconds: float, **_) -> None:
+def _listen(event: str, duration_secs: float, **_: object) -> None:
     if event == _EVENT:
         _seen["count"] += 1
-        _seen["seconds"] += seconds
+        _seen["seconds"] += duration_secs
 
 
 class CompileCounter:

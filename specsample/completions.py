@@ -66,9 +66,13 @@ class Result:
 
 
 def find_stop(text: str, stop: Sequence[str], begin: int = 0) -> int | None:
-    """Index of the first character of the earliest stop string at or after `begin`."""
-    found = [text.find(string, begin) for string in stop]
-    return min((at for at in found if at >= 0), default=None)
+    """Where the stop string begins that is complete first, at or after `begin`.
+
+    Of strings that end at one character the longest counts. More text never changes the answer, so
+    it is the same whenever one looks, however many tokens a step commits.
+    """
+    found = [(at + len(string), at) for string in stop if (at := text.find(string, begin)) >= 0]
+    return min(found)[1] if found else None
 
 
 def tokens_before(ends: Sequence[int], at: int) -> int:

@@ -7,6 +7,7 @@ reads; committing appends. A step commits between 1 and D + 1 tokens to every un
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -63,9 +64,7 @@ def step(
         nodes=drafter.nodes,
         depth=drafter.depth,
     )
-    return advance(
-        params, state, noise, target=target, drafter=drafter, accept=accept
-    )
+    return advance(params, state, noise, target=target, drafter=drafter, accept=accept)
 
 
 def advance(
@@ -79,9 +78,7 @@ def advance(
 ) -> tuple[DecodeState, Commit]:
     """`step` as a function of its noise, which is what exactness is enumerated over."""
     tree = propose(params, state, noise, target=target, drafter=drafter)
-    judgement = judge(
-        params, state, tree, noise, target=target, drafter=drafter, accept=accept
-    )
+    judgement = judge(params, state, tree, noise, target=target, drafter=drafter, accept=accept)
     return settle(params, state, tree, judgement, target=target, drafter=drafter)
 
 
@@ -100,9 +97,7 @@ def propose(
     room = jnp.where(state.done, 0, jnp.clip(room, 0, drafter.depth))
 
     def draft():
-        return drafter.propose(
-            noise.draft, params.drafter, state.draft, state.root, state.controls
-        )
+        return drafter.propose(noise.draft, params.drafter, state.draft, state.root, state.controls)
 
     def nothing():
         shape = jax.eval_shape(draft)
@@ -202,13 +197,15 @@ def settle(
     real = jnp.arange(tokens.shape[1])[None] < count[:, None]
     at_row = jnp.arange(tokens.shape[0])[:, None]
     history = state.history
-    return state.replace(
+    return dataclasses.replace(
+        state,
         tokens=trees.write(state.tokens, state.length, tokens, count),
         logprobs=trees.write(state.logprobs, state.length, judgement.logprobs, count),
         length=state.length + count,
         finish=finish,
         fault=jnp.where(state.fault > 0, state.fault, fault),
-        history=history.replace(
+        history=dataclasses.replace(
+            history,
             output=history.output.at[at_row, tokens].add(real.astype(jnp.int32)),
             generated=history.generated + count,
         ),
@@ -292,7 +289,8 @@ def start(
       prompt: ragged rows of at least one token each.
       keys: one PRNG key a row.
       controls: per row.
-      target, drafter: static.
+      target: static.
+      drafter: static.
       slots: token slots of a row, at least the longest prompt; decoding stops when they are full.
     """
     batch, width = prompt.tokens.shape

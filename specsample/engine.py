@@ -6,6 +6,7 @@ of steps, and turns faults on the device into errors that name the place.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -63,7 +64,8 @@ class Engine:
           **drafter_options: of a drafter given by name.
 
         Raises:
-          UserError: unknown names or options; a draft with another vocabulary.
+          UserError: unknown names or options, options of a drafter that is built already, a draft with
+            another vocabulary.
         """
         if draft is not None:
             draft = reconcile(model, draft)
@@ -72,6 +74,9 @@ class Engine:
                 drafter = drafters.build(drafter, model, draft, **drafter_options)
             except ValueError as error:
                 raise UserError(str(error)) from error
+        elif drafter_options:
+            names = ", ".join(drafter_options)
+            raise UserError(f"{names} given beside a built drafter; give its name, or build it so.")
         if isinstance(accept, str):
             if accept not in acceptance.RULES:
                 known = ", ".join(acceptance.RULES)
@@ -79,7 +84,7 @@ class Engine:
             accept = acceptance.RULES[accept]()
         self.model = model
         self.drafter, drafter_params = drafter
-        self.accept = accept
+        self.accept: Any = accept
         self.params = Params(model.params, drafter_params)
 
     @property
@@ -142,7 +147,9 @@ class Engine:
         """
         batch = prepare(self.model, [prompt], _one(sampling, controls))
         self._check(batch)
-        return self._pieces(self.begin(batch), Releaser(self.model.tokenizer, batch.samplings[0].stop))
+        return self._pieces(
+            self.begin(batch), Releaser(self.model.tokenizer, batch.samplings[0].stop)
+        )
 
     def _pieces(self, state: DecodeState, releaser: Releaser) -> Iterator[Piece]:
         finish, before = int(state.finish[0]), (0, 0)
@@ -159,8 +166,8 @@ class Engine:
             text, sure = releaser.push(entries, finish != RUNNING)
             finish = STOP if releaser.stopped else finish
             if text or sure or finish != RUNNING:
-                columns = tuple(zip(*sure, strict=True)) or ((), (), ())
-                yield Piece(text, *columns, FINISH_REASONS[finish])
+                out, kinds, logprobs = tuple(zip(*sure, strict=True)) or ((), (), ())
+                yield Piece(text, out, kinds, logprobs, FINISH_REASONS[finish])
         if not int(state.statistics.target_passes[0]):
             yield Piece("", (), (), (), FINISH_REASONS[finish])
 
@@ -170,7 +177,7 @@ class Engine:
             # It replays what plain decoding commits, so that is decoded first.
             plain = Engine(self.model, "none", self.accept)
             state = plain.run(plain.begin(batch), batch.without_stops())
-            self.params = self.params.replace(drafter=Recording(state.tokens))
+            self.params = Params(self.model.params, Recording(state.tokens))
         return start(
             self.params,
             batch.prompt(),
@@ -207,7 +214,7 @@ class Engine:
                 text = self.model.tokenizer.decode(tokens[row, begin[row] : length[row]].tolist())
                 if completions.find_stop(text, sampling.stop) is not None:
                     finish[row] = STOP
-        return state.replace(finish=jnp.asarray(finish))
+        return dataclasses.replace(state, finish=jnp.asarray(finish))
 
     def _check(self, batch: Batch) -> None:
         """Refuses controls that the rule or the drafter cannot honour, by name."""
@@ -248,7 +255,7 @@ class Engine:
         tokenizer = self.model.tokenizer
         text = "" if tokenizer is None else tokenizer.decode(ids)
         at = completions.find_stop(text, batch.samplings[row].stop)
-        if at is not None:
+        if tokenizer is not None and at is not None:
             keep = completions.tokens_before(tokenizer.offsets(ids), at)
             ids, logprobs, text, reason = ids[:keep], logprobs[:keep], text[:at], "stop"
         lost = end - begin - len(ids)
@@ -257,9 +264,7 @@ class Engine:
             emitted=statistics.emitted - lost, truncated=statistics.truncated + lost
         )
         summary = analysis.summarise(jax.tree.map(lambda x: x[None], statistics))
-        completion = Completion(
-            text, tuple(ids), tuple(logprobs), reason, batch.ids[row], summary
-        )
+        completion = Completion(text, tuple(ids), tuple(logprobs), reason, batch.ids[row], summary)
         return completion, statistics
 
 

@@ -26,3 +26,16 @@ def shorten(names: Iterable[str], limit: int = 6) -> str:
     ordered = sorted(names)
     tail = f" and {len(ordered) - limit} more" if len(ordered) > limit else ""
     return ", ".join(ordered[:limit]) + tail
+
+
+def reason(error: BaseException) -> str:
+    """Returns what an exception of a library says, as part of a line.
+
+    Args:
+      error: Any exception; some say nothing, some write pages.
+
+    Returns:
+      The first line of its message, or the name of its class.
+    """
+    lines = str(error).strip().splitlines()
+    return f"{lines[0]:.160}" if lines else type(error).__name__

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 
 from specsample import sampling
 from specsample.errors import UserError
@@ -54,7 +55,7 @@ class Sampling:
             object.__setattr__(self, "stop", (self.stop,))
         rules = {
             "temperature": (0.0 <= self.temperature < math.inf, "0 (greedy) or more"),
-            "top_k": (self.top_k >= 0, "0 (off) or more"),
+            "top_k": (0 <= self.top_k < 2**31, "0 (off) or more, below 2**31"),
             "top_p": (0.0 < self.top_p <= 1.0, "above 0 and at most 1 (off)"),
             "min_p": (0.0 <= self.min_p <= 1.0, "between 0 (off) and 1"),
             "repetition_penalty": (
@@ -63,7 +64,7 @@ class Sampling:
             ),
             "presence_penalty": (math.isfinite(self.presence_penalty), "finite; 0 is off"),
             "frequency_penalty": (math.isfinite(self.frequency_penalty), "finite; 0 is off"),
-            "max_new_tokens": (self.max_new_tokens >= 0, "0 or more"),
+            "max_new_tokens": (0 <= self.max_new_tokens < 2**31, "0 or more, below 2**31"),
             "min_new_tokens": (
                 0 <= self.min_new_tokens <= self.max_new_tokens,
                 f"between 0 and max_new_tokens={self.max_new_tokens}",
@@ -79,9 +80,7 @@ class Sampling:
             raise UserError(f"logit_bias holds {bad[0]}; use finite numbers, or -inf to ban.")
 
 
-def to_controls(
-    rows: Sequence[Sampling], eos_ids: Sequence[int], vocab: int
-) -> Controls:
+def to_controls(rows: Sequence[Sampling], eos_ids: Sequence[int], vocab: int) -> Controls:
     """Stacks the controls of a batch.
 
     Args:
@@ -94,7 +93,7 @@ def to_controls(
     """
 
     def column(name):
-        return [getattr(row, name) for row in rows]
+        return np.asarray([getattr(row, name) for row in rows])
 
     ids = [tuple(eos_ids) if row.eos_ids is None else row.eos_ids for row in rows]
     slots = -(-max(1, *map(len, ids)) // 8) * 8  # few sizes, few compilations
@@ -102,9 +101,7 @@ def to_controls(
     for label, named in (("eos_ids", ids), ("logit_bias", biased)):
         for token in (token for row in named for token in row):
             if not 0 <= token < vocab:
-                raise UserError(
-                    f"{label} names token {token}; ids run from 0 to {vocab - 1}."
-                )
+                raise UserError(f"{label} names token {token}; ids run from 0 to {vocab - 1}.")
     controls = sampling.make_controls(
         len(rows),
         temperature=column("temperature"),
@@ -119,7 +116,7 @@ def to_controls(
         bias=_bias(rows, vocab),
     )
     padded = [[*row, *[-1] * (slots - len(row))] for row in ids]
-    return controls.replace(eos=jnp.asarray(padded, jnp.int32))
+    return dataclasses.replace(controls, eos=jnp.asarray(padded, jnp.int32))
 
 
 def _bias(rows: Sequence[Sampling], vocab: int):

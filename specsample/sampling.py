@@ -11,6 +11,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from specsample import trees
@@ -19,6 +20,7 @@ from specsample.types import Controls, History, TokenTree
 _DRAFT, _ACCEPT, _TOKEN = 0, 1, 2  # purposes of a row's random streams
 _ONE = 0x3F800000  # the bits of 1.0
 _BLOCK = 256
+_COLDEST = 1e-30  # below it nothing changes, and above it nothing overflows
 
 
 @struct.dataclass
@@ -77,9 +79,7 @@ def law(
       history: of committed tokens, the root included.
     """
     logits = logits.astype(jnp.float32)
-    penalised = (
-        (controls.repetition != 1) | (controls.presence != 0) | (controls.frequency != 0)
-    )
+    penalised = (controls.repetition != 1) | (controls.presence != 0) | (controls.frequency != 0)
     held_back = history.generated < controls.min_new
     seen = trees.ancestors(tree.parents)
     logits = jax.lax.cond(
@@ -97,7 +97,7 @@ def law(
 
 
 def _penalise(logits, tree, seen, controls, history):
-    """Repetition penalty of CTRL (1909.05858); frequency and presence as the OpenAI API has them."""
+    """Repetition penalty of CTRL (1909.05858); frequency and presence as in OpenAI's interface."""
     batch, nodes, vocab = logits.shape
     # The root is committed, hence counted; what a node adds is the path below it.
     drafted = (seen & (jnp.arange(nodes) > 0)[None, None]).astype(jnp.int32)
@@ -142,9 +142,11 @@ def warp(logits: Float[Array, "B N V"], controls: Controls) -> Float[Array, "B N
 
 
 def _sampled(logits, controls):
-    temperature = jnp.where(controls.temperature > 0, controls.temperature, 1.0)
-    scaled = logits / temperature[:, None, None]
-    weights = jnp.exp(scaled - scaled.max(-1, keepdims=True))
+    hot = controls.temperature > 0
+    temperature = jnp.where(hot, jnp.maximum(controls.temperature, _COLDEST), 1.0)
+    # Shifted before it is scaled: a small temperature would turn a logit into infinity.
+    shifted = logits - logits.max(-1, keepdims=True)
+    weights = jnp.exp(shifted / temperature[:, None, None])
     weights = jax.lax.cond(
         (controls.top_k > 0).any(), _top_k, lambda w, k: w, weights, controls.top_k
     )
@@ -197,7 +199,8 @@ def draw(uniforms: Float[Array, "*B"], probs: Float[Array, "*B V"]) -> Int[Array
     """The token at which the distribution function first exceeds a uniform.
 
     Sums blocks first, then looks inside one, which is much cheaper than a scan of the vocabulary.
-    A token of probability zero is never returned, whatever rounding does.
+    A token of probability zero is never returned, whatever rounding does; an id that does not exist
+    is not either, whatever the law.
     """
     *batch, vocab = probs.shape
     block = min(_BLOCK, vocab)
@@ -209,7 +212,9 @@ def draw(uniforms: Float[Array, "*B"], probs: Float[Array, "*B V"]) -> Int[Array
     which = _first(upto > level[..., None], totals > 0)
     inside = jnp.take_along_axis(blocks, which[..., None, None], axis=-2)[..., 0, :]
     before = jnp.take_along_axis(upto - totals, which[..., None], axis=-1)
-    return which * block + _first(before + jnp.cumsum(inside, axis=-1) > level[..., None], inside > 0)
+    reached = before + jnp.cumsum(inside, axis=-1) > level[..., None]
+    # A law that is not a number has no possible token, and might end in the padding.
+    return jnp.minimum(which * block + _first(reached, inside > 0), vocab - 1)
 
 
 def _first(reached: Bool[Array, "*B M"], possible: Bool[Array, "*B M"]) -> Int[Array, "*B"]:
@@ -224,15 +229,15 @@ def _first(reached: Bool[Array, "*B M"], possible: Bool[Array, "*B M"]) -> Int[A
 def make_controls(
     batch: int,
     *,
-    temperature=0.0,
-    top_k=0,
-    top_p=1.0,
-    min_p=0.0,
-    repetition=1.0,
-    presence=0.0,
-    frequency=0.0,
-    min_new=0,
-    max_new=128,
+    temperature: ArrayLike = 0.0,
+    top_k: ArrayLike = 0,
+    top_p: ArrayLike = 1.0,
+    min_p: ArrayLike = 0.0,
+    repetition: ArrayLike = 1.0,
+    presence: ArrayLike = 0.0,
+    frequency: ArrayLike = 0.0,
+    min_new: ArrayLike = 0,
+    max_new: ArrayLike = 128,
     eos: tuple[int, ...] = (),
     bias=None,
     eos_slots: int = 8,

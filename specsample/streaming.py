@@ -65,7 +65,7 @@ class Releaser:
             self._ends[-1] = len(self._text)
         at = find_stop(self._text, self._stop, self._shown)
         self.stopped = at is not None
-        if self.stopped:
+        if at is not None:
             sure, keep = at, tokens_before(self._ends, at)
         else:
             sure = len(self._text) - (0 if final else self._pending())

@@ -28,9 +28,7 @@ class Topology:
             raise ValueError(f"a topology begins with its root, -1; got {self.parents}")
         for node, parent in enumerate(self.parents[1:], start=1):
             if not 0 <= parent < node:
-                raise ValueError(
-                    f"node {node} has parent {parent}; list parents before children"
-                )
+                raise ValueError(f"node {node} has parent {parent}; list parents before children")
 
     @classmethod
     def chain(cls, depth: int) -> Topology:
@@ -74,9 +72,7 @@ class Topology:
         batch, nodes = tokens.shape
         return TokenTree(
             tokens=tokens,
-            parents=jnp.broadcast_to(
-                jnp.array(self.parents, jnp.int32), (batch, nodes)
-            ),
+            parents=jnp.broadcast_to(jnp.array(self.parents, jnp.int32), (batch, nodes)),
             eligible=jnp.ones((batch, nodes), bool),
             size=jnp.full(batch, nodes, jnp.int32),
             passes=jnp.full(batch, passes, jnp.int32),
@@ -100,9 +96,7 @@ def ancestors(parents: Int[Array, "*B N"]) -> Bool[Array, "*B N N"]:
     for _ in range((nodes - 1).bit_length()):
         above = jnp.take_along_axis(seen, jnp.maximum(jump, 0)[..., None], axis=-2)
         seen = seen | (above & (jump >= 0)[..., None])
-        jump = jnp.where(
-            jump >= 0, jnp.take_along_axis(jump, jnp.maximum(jump, 0), axis=-1), -1
-        )
+        jump = jnp.where(jump >= 0, jnp.take_along_axis(jump, jnp.maximum(jump, 0), axis=-1), -1)
     return seen
 
 
@@ -117,17 +111,11 @@ def rows(values: Array, index: Int[Array, "B M"]) -> Array:
     return jnp.take_along_axis(values, index, axis=1)
 
 
-def write(
-    buffer: Array, start: Int[Array, "B"], values: Array, count: Int[Array, "B"]
-) -> Array:
+def write(buffer: Array, start: Int[Array, "B"], values: Array, count: Int[Array, "B"]) -> Array:
     """Writes the first `count[b]` of `values[b]` to `buffer[b]` from `start[b]` on."""
     offset = jnp.arange(values.shape[1])[None]
-    slots = jnp.where(
-        offset < count[:, None], start[:, None] + offset, buffer.shape[1]
-    )
-    return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(
-        buffer, slots, values
-    )
+    slots = jnp.where(offset < count[:, None], start[:, None] + offset, buffer.shape[1])
+    return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(buffer, slots, values)
 
 
 def clip(tree: TokenTree, depth: Int[Array, "B"]) -> TokenTree:
@@ -136,9 +124,8 @@ def clip(tree: TokenTree, depth: Int[Array, "B"]) -> TokenTree:
     The bound depends on positions only, never on drawn tokens, so the law is untouched (I5).
     """
     deep = depths(tree.parents) > depth[:, None]
-    return tree.replace(
-        eligible=tree.eligible & ~deep, size=jnp.where(depth > 0, tree.size, 1)
-    )
+    size = jnp.where(depth > 0, tree.size, 1)
+    return dataclasses.replace(tree, eligible=tree.eligible & ~deep, size=size)
 
 
 def share(tree: TokenTree) -> TokenTree:
@@ -160,19 +147,14 @@ def share(tree: TokenTree) -> TokenTree:
         )
         is_repeat = twins.any(-1) & tree.eligible[:, node]
         first = jnp.argmax(twins, axis=-1).astype(jnp.int32)
-        moved = jnp.where(
-            is_repeat[:, None] & (parents == node), first[:, None], parents
-        )
+        moved = jnp.where(is_repeat[:, None] & (parents == node), first[:, None], parents)
         return moved, None
 
     parents, _ = jax.lax.scan(visit, tree.parents, jnp.arange(1, nodes))
-    return tree.replace(parents=parents)
+    return dataclasses.replace(tree, parents=parents)
 
 
 def paths(topology: Topology) -> Sequence[tuple[int, ...]]:
     """Root-to-leaf node paths, for drawings and for comparisons with sequence-based scoring."""
     leaves = sorted(set(range(len(topology.parents))) - set(topology.parents[1:]))
-    return [
-        tuple(int(j) for j in np.flatnonzero(topology.ancestors[leaf]))
-        for leaf in leaves
-    ]
+    return [tuple(int(j) for j in np.flatnonzero(topology.ancestors[leaf])) for leaf in leaves]

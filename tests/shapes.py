@@ -10,6 +10,7 @@ the same ones in every field.
 import functools
 import operator
 import re
+import types
 import typing
 from typing import Annotated
 
@@ -18,23 +19,27 @@ from beartype import beartype
 from beartype.vale import Is
 from jaxtyping import AbstractArray
 
+UNIONS = (types.UnionType, typing.Union)
+CONTAINERS = (*UNIONS, tuple, list)
+
 NoArray = Annotated[object, Is[lambda leaf: not isinstance(leaf, jax.Array)]]
 
 
 def _arrays(hint) -> bool:
-    """Whether a hint is, or is a union with, an array's."""
-    if isinstance(hint, type):
+    """Whether a hint is an array's, or a union, tuple or list of such."""
+    if isinstance(hint, type) and not typing.get_args(hint):
         return issubclass(hint, AbstractArray)
-    return any(map(_arrays, typing.get_args(hint)))
+    return typing.get_origin(hint) in CONTAINERS and any(map(_arrays, typing.get_args(hint)))
 
 
 def _restate(hint, pytree: bool):
-    """Rewrites a hint of arrays in the terms described above."""
-    if not isinstance(hint, type):
-        members = (_restate(member, pytree) for member in typing.get_args(hint))
-        return functools.reduce(operator.or_, members)
-    if not issubclass(hint, AbstractArray):
+    """Rewrites a hint in the terms described above."""
+    if not _arrays(hint):
         return hint
+    if members := typing.get_args(hint):
+        members = tuple(_restate(member, pytree) for member in members)
+        origin = typing.get_origin(hint)
+        return functools.reduce(operator.or_, members) if origin in UNIONS else origin[members]
     # A sum can only be checked after its terms; a name of its own can be checked at any time.
     shape = re.sub(r"(\w+)\+(\d+)", r"\1_plus_\2", hint.dim_str)
     if pytree:

@@ -1,0 +1,1 @@
+"""Measurements: of this package against its goals, and of where a step's time goes."""

@@ -92,17 +92,11 @@ def require_depth(layers: int, reader: Reader) -> None:
         )
 
 
-def check_names(
-    leaves: Iterable[Leaf], reader: Reader, ignore: Collection[str] = ()
-) -> None:
+def check_names(leaves: Iterable[Leaf], reader: Reader, ignore: Collection[str] = ()) -> None:
     """Raises a `UserError` unless the file holds exactly the tensors that `leaves` need."""
     found = reader.shapes()
     wanted = {source.name: source.shape for leaf in leaves for source in leaf.sources}
-    kept = {
-        name: shape
-        for name, shape in found.items()
-        if name in wanted or name not in ignore
-    }
+    kept = {name: shape for name, shape in found.items() if name in wanted or name not in ignore}
     require_equal(wanted, kept, reader.label)
 
 
@@ -139,9 +133,7 @@ def read_finite(reader: Reader, name: str) -> np.ndarray:
 def require_finite(label: str, name: str, value: Any) -> None:
     """Raises a `UserError` that names the tensor if a number in it is not finite."""
     # Extremes carry NaN and infinity and, unlike isfinite, need no array of flags.
-    if value.size and not all(
-        math.isfinite(float(x)) for x in (value.min(), value.max())
-    ):
+    if value.size and not all(math.isfinite(float(x)) for x in (value.min(), value.max())):
         raise UserError(
             f"{label}: the weight {name} holds NaN or infinity; get the checkpoint again."
         )
@@ -155,9 +147,7 @@ def pack_qkv(kv_heads: int, head_dim: int) -> Callable[..., np.ndarray]:
     """Returns `(query, key, value) -> [KV, G+2, D, ...]` for tensors with `heads * D` rows."""
 
     def build(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
-        grouped = [
-            x.reshape(kv_heads, -1, head_dim, *x.shape[1:]) for x in (query, key, value)
-        ]
+        grouped = [x.reshape(kv_heads, -1, head_dim, *x.shape[1:]) for x in (query, key, value)]
         return np.concatenate(grouped, axis=1)
 
     return build

@@ -84,22 +84,16 @@ def _config(file: GGUFFile) -> DecoderConfig:
     head_dim = number("attention.key_length", width // max(heads, 1))
     kv_heads = number("attention.head_count_kv", heads)
     if not kv_heads or heads % kv_heads:
-        raise UserError(
-            f"{file.label}: {heads} query heads cannot share {kv_heads} key heads."
-        )
+        raise UserError(f"{file.label}: {heads} query heads cannot share {kv_heads} key heads.")
     for key in ("attention.value_length", "rope.dimension_count"):
         if number(key, head_dim) != head_dim:
             raise UserError(
                 f"{file.label}: {arch}.{key} is {number(key)}, not the head width {head_dim}; "
                 "such models are not supported."
             )
-    attention_bias = arch == "qwen2" or _any(
-        file, ("attn_q.bias", "attn_k.bias", "attn_v.bias")
-    )
+    attention_bias = arch == "qwen2" or _any(file, ("attn_q.bias", "attn_k.bias", "attn_v.bias"))
     return DecoderConfig(
-        vocab_size=number(
-            "vocab_size", len(file.get("tokenizer.ggml.tokens", list, []))
-        ),
+        vocab_size=number("vocab_size", len(file.get("tokenizer.ggml.tokens", list, []))),
         width=width,
         layers=number("block_count"),
         heads=heads,
@@ -128,16 +122,12 @@ def _refuse(file: GGUFFile, arch: str) -> None:
         if value is not None and value not in harmless:
             raise UserError(f"{file.label}: {arch}.{key} = {value!r} is not supported.")
     if "rope_freqs.weight" in file.tensors:
-        raise UserError(
-            f"{file.label}: scaled rotary frequencies (rope_freqs) are not supported."
-        )
+        raise UserError(f"{file.label}: scaled rotary frequencies (rope_freqs) are not supported.")
 
 
 def _any(file: GGUFFile, endings: tuple[str, ...]) -> bool:
     """Whether a layer has one of these tensors; if so, all layers must have all of them."""
-    return any(
-        name.endswith(tuple(f".{end}" for end in endings)) for name in file.tensors
-    )
+    return any(name.endswith(tuple(f".{end}" for end in endings)) for name in file.tensors)
 
 
 def leaves(config: DecoderConfig, file: GGUFFile) -> list[Leaf]:
@@ -153,15 +143,11 @@ def leaves(config: DecoderConfig, file: GGUFFile) -> list[Leaf]:
     matrix = (config.vocab_size, config.width)
     norm = (Source("output_norm.weight", (config.width,)),)
     found = [
-        Leaf(
-            "embedder/embedding", (Source("token_embd.weight", matrix),), assemble.same
-        ),
+        Leaf("embedder/embedding", (Source("token_embd.weight", matrix),), assemble.same),
         Leaf("final_norm/scale", norm, assemble.same),
     ]
     if not config.tied:
-        found.append(
-            Leaf("head/weight", (Source("output.weight", matrix),), assemble.same)
-        )
+        found.append(Leaf("head/weight", (Source("output.weight", matrix),), assemble.same))
     interleaved = file.metadata["general.architecture"] == "llama"
     for index in range(config.layers):
         found += _layer(config, index, interleaved)
@@ -173,13 +159,9 @@ def _layer(config: DecoderConfig, index: int, interleaved: bool) -> list[Leaf]:
     rows, kv_rows = config.heads * config.head_dim, config.kv_heads * config.head_dim
     pack = _pack(config, interleaved)
 
-    def leaf(
-        path: str, build: Callable[..., np.ndarray], **sources: tuple[int, ...]
-    ) -> Leaf:
+    def leaf(path: str, build: Callable[..., np.ndarray], **sources: tuple[int, ...]) -> Leaf:
         kind = "bias" if path.endswith("bias") else "weight"
-        named = tuple(
-            Source(f"blk.{index}.{n}.{kind}", shape) for n, shape in sources.items()
-        )
+        named = tuple(Source(f"blk.{index}.{n}.{kind}", shape) for n, shape in sources.items())
         return Leaf(f"layers_{index}/{path}", named, build)
 
     qkv = {"attn_q": (rows,), "attn_k": (kv_rows,), "attn_v": (kv_rows,)}
@@ -204,9 +186,7 @@ def _layer(config: DecoderConfig, index: int, interleaved: bool) -> list[Leaf]:
     if config.output_bias:
         found.append(leaf("attention/out_bias", assemble.same, attn_output=(width,)))
     if config.mlp_bias:
-        found.append(
-            leaf("mlp/up_bias", assemble.stack, ffn_gate=(mlp,), ffn_up=(mlp,))
-        )
+        found.append(leaf("mlp/up_bias", assemble.stack, ffn_gate=(mlp,), ffn_up=(mlp,)))
         found.append(leaf("mlp/down_bias", assemble.same, ffn_down=(width,)))
     return found
 
@@ -215,9 +195,7 @@ def _pack(config: DecoderConfig, interleaved: bool) -> Callable[..., np.ndarray]
     pack = assemble.pack_qkv(config.kv_heads, config.head_dim)
     if not interleaved:
         return pack
-    return lambda q, k, v: pack(
-        rotate_half(q, config.heads), rotate_half(k, config.kv_heads), v
-    )
+    return lambda q, k, v: pack(rotate_half(q, config.heads), rotate_half(k, config.kv_heads), v)
 
 
 def rotate_half(rows: np.ndarray, heads: int) -> np.ndarray:

@@ -68,9 +68,7 @@ class GGUFFile:
             with open(path, "rb") as handle:
                 self._bytes = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
-            raise UserError(
-                f"{self.label}: cannot be read as a GGUF file ({error})."
-            ) from error
+            raise UserError(f"{self.label}: cannot be read as a GGUF file ({error}).") from error
         try:
             self.metadata, self.tensors = _parse(_Cursor(self._bytes))
         except _Damaged as error:
@@ -78,9 +76,7 @@ class GGUFFile:
                 f"{self.label}: damaged or incomplete GGUF file ({error}); fetch it again."
             ) from None
         if self.metadata.get("split.count", 1) > 1:
-            raise UserError(
-                f"{self.label}: one part of a split GGUF file; merge the parts first."
-            )
+            raise UserError(f"{self.label}: one part of a split GGUF file; merge the parts first.")
 
     def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
         """Returns a metadata value of the expected type.
@@ -98,9 +94,7 @@ class GGUFFile:
         """
         value = self.metadata.get(key, default)
         if value is None:
-            raise UserError(
-                f"{self.label}: the GGUF metadata lack {key}; convert the model again."
-            )
+            raise UserError(f"{self.label}: the GGUF metadata lack {key}; convert the model again.")
         if not isinstance(value, kind) and value is not default:
             raise UserError(
                 f"{self.label}: {key} has the wrong type in the GGUF metadata ({value!r:.40}); "
@@ -151,9 +145,7 @@ class GGUFFile:
         """Bytes of a tensor, after checking that the file holds them."""
         info = self.tensors[name]
         if info.type in _INTEGERS:
-            raise UserError(
-                f"{self.label}: the weight {name} holds integers, not numbers."
-            )
+            raise UserError(f"{self.label}: the weight {name} holds integers, not numbers.")
         numbers, size = self._block(name)
         if info.shape[-1] % numbers:
             raise UserError(
@@ -182,9 +174,7 @@ class _Cursor:
 
     def take(self, size: int) -> bytes:
         if size > len(self.buffer) - self.at:
-            raise _Damaged(
-                f"the header ends at byte {len(self.buffer)}, {size} more were expected"
-            )
+            raise _Damaged(f"the header ends at byte {len(self.buffer)}, {size} more were expected")
         self.at += size
         return self.buffer[self.at - size : self.at]
 
@@ -220,9 +210,7 @@ def _parse(cursor: _Cursor) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
         raise _Damaged("it does not start with GGUF")
     version = cursor.number("I")
     if version not in _VERSIONS:
-        raise _Damaged(
-            f"version {version}; versions 2 and 3 in little-endian order are read"
-        )
+        raise _Damaged(f"version {version}; versions 2 and 3 in little-endian order are read")
     count, pairs = cursor.number("Q"), cursor.number("Q")
     metadata: dict[str, Any] = {}
     for _ in range(pairs):

@@ -40,9 +40,7 @@ _DIGITS = {
 # How a text is split before pieces are merged. The file only names the way.
 _SPLITS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gpt-2", "gpt2"), {"pre_tokenizer": BYTES_AND_WORDS}),
-    **dict.fromkeys(
-        ("smollm", "starcoder", "refact", "command-r"), {"pre_tokenizer": _DIGITS}
-    ),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r"), {"pre_tokenizer": _DIGITS}),
     **dict.fromkeys(
         ("llama-bpe", "llama3", "llama-v3"),
         {"pre_tokenizer": _words(_LLAMA3), "ignore_merges": True},
@@ -77,9 +75,7 @@ def load(path: str | os.PathLike[str]) -> Vocabulary:
     tokens = file.get("tokenizer.ggml.tokens", list)
     types = file.get("tokenizer.ggml.token_type", list, [1] * len(tokens))
     if len(types) != len(tokens):
-        raise UserError(
-            f"{file.label}: {len(tokens)} tokens but {len(types)} token types."
-        )
+        raise UserError(f"{file.label}: {len(tokens)} tokens but {len(types)} token types.")
     vocab: dict[str, int] = {}
     for index, token in enumerate(tokens):
         vocab.setdefault(token, index)
@@ -96,13 +92,9 @@ def load(path: str | os.PathLike[str]) -> Vocabulary:
         definition=builders[kind](file, vocab, added),
         bos_id=file.metadata.get("tokenizer.ggml.bos_token_id"),
         eos_ids=tuple(ends),
-        add_bos=file.metadata.get(
-            "tokenizer.ggml.add_bos_token", _adds_bos(file, kind)
-        ),
+        add_bos=file.metadata.get("tokenizer.ggml.add_bos_token", _adds_bos(file, kind)),
         chat_template=file.metadata.get("tokenizer.chat_template"),
-        shadowed={
-            index: token for index, token in enumerate(tokens) if vocab[token] != index
-        },
+        shadowed={index: token for index, token in enumerate(tokens) if vocab[token] != index},
     )
 
 
@@ -123,9 +115,7 @@ def _byte_pairs(
             f"{file.label}: the split into words {name!r} (tokenizer.ggml.pre) is not supported; "
             f"these are: {', '.join(_SPLITS)}. Use the Hugging Face form of the model."
         )
-    return byte_level(
-        vocab, file.get("tokenizer.ggml.merges", list), added, **_SPLITS[name]
-    )
+    return byte_level(vocab, file.get("tokenizer.ggml.merges", list), added, **_SPLITS[name])
 
 
 def _sentencepiece(
@@ -152,9 +142,7 @@ def _sentencepiece(
         },
         "model": {
             "type": "BPE",
-            "unk_token": next(
-                piece for piece, index in vocab.items() if index == unknown
-            ),
+            "unk_token": next(piece for piece, index in vocab.items() if index == unknown),
             "fuse_unk": True,
             "byte_fallback": True,
             "vocab": vocab,
@@ -163,9 +151,7 @@ def _sentencepiece(
     }
 
 
-def _merges(
-    vocab: dict[str, int], scores: list[float], skip: set[str]
-) -> list[list[str]]:
+def _merges(vocab: dict[str, int], scores: list[float], skip: set[str]) -> list[list[str]]:
     """Every way to build a piece of two others, the best-scored piece first."""
     found = []
     for piece, index in vocab.items():

@@ -64,9 +64,7 @@ class Settings:
         value = self.values.get(key)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool):
-            raise UserError(
-                f"{self.label}: {key} must be a whole number, not {value!r}."
-            )
+            raise UserError(f"{self.label}: {key} must be a whole number, not {value!r}.")
         return value
 
     def number(self, key: str, default: float) -> float:
@@ -112,9 +110,7 @@ def read(path: Path) -> tuple[str, DecoderConfig]:
         raise settings.refuse("model_type", arch, f"these are: {', '.join(_READERS)}")
     if quantised := settings.values.get("quantization_config"):
         hint = "use unquantised weights, or a GGUF file"
-        raise settings.refuse(
-            "quantization_config", quantised.get("quant_method"), hint
-        )
+        raise settings.refuse("quantization_config", quantised.get("quant_method"), hint)
     for key, harmless in _HARMLESS[arch].items():
         if (value := settings.values.get(key)) not in harmless:
             raise settings.refuse(key, value, "such models compute something else")
@@ -157,9 +153,7 @@ def _rope_base(settings: Settings) -> float:
     for key in ("rope_parameters", "rope_scaling"):
         found = settings.values.get(key) or {}
         kind = found.get("rope_type", found.get("type", "default"))
-        if kind != "default" or any(
-            isinstance(value, dict) for value in found.values()
-        ):
+        if kind != "default" or any(isinstance(value, dict) for value in found.values()):
             raise settings.refuse(key, kind, "only unscaled rotary positions are")
         if found.get("partial_rotary_factor", 1.0) != 1.0:
             raise settings.refuse(
@@ -183,9 +177,7 @@ def _qwen2(settings: Settings) -> DecoderConfig:
         hint = "the decoder attends to the whole text"
         raise settings.refuse("use_sliding_window", True, hint)
     if "sliding_attention" in (settings.values.get("layer_types") or ()):
-        raise settings.refuse(
-            "layer_types", "sliding_attention", "only full attention is"
-        )
+        raise settings.refuse("layer_types", "sliding_attention", "only full attention is")
     return _rotary(settings, "qwen2")
 
 

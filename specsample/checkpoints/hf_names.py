@@ -58,9 +58,7 @@ def prefix(arch: str, names: Collection[str]) -> str:
     """Returns what stands before the names of a file; files of the bare model lack it."""
     naming = NAMINGS[arch]
     for candidate in naming.prefixes:
-        starts = [
-            candidate + name for name in (naming.embedding, naming.norms[0].format(0))
-        ]
+        starts = [candidate + name for name in (naming.embedding, naming.norms[0].format(0))]
         if any(f"{start}.weight" in names for start in starts):
             return candidate
     return naming.prefixes[0]
@@ -69,9 +67,7 @@ def prefix(arch: str, names: Collection[str]) -> str:
 def buffers(arch: str, layers: int, start: str) -> set[str]:
     """Returns the names of stored constants, which the model computes itself."""
     patterns = NAMINGS[arch].buffers
-    return {
-        start + pattern.format(index) for pattern in patterns for index in range(layers)
-    }
+    return {start + pattern.format(index) for pattern in patterns for index in range(layers)}
 
 
 def leaves(arch: str, config: DecoderConfig, start: str) -> Iterator[Leaf]:
@@ -97,9 +93,7 @@ def leaves(arch: str, config: DecoderConfig, start: str) -> Iterator[Leaf]:
     layer = {"gpt2": _gpt2, "opt": _opt}.get(arch, _rotary)
     for index in range(config.layers):
         path = f"layers_{index}"
-        for ours, theirs in zip(
-            ("attention_norm", "mlp_norm"), naming.norms, strict=True
-        ):
+        for ours, theirs in zip(("attention_norm", "mlp_norm"), naming.norms, strict=True):
             yield from _norm(f"{path}/{ours}", start + theirs.format(index), config)
         yield from layer(config, path, start, index)
 
@@ -122,15 +116,11 @@ def _attention(config: DecoderConfig, path: str, name: str, out: str) -> Iterato
     parts = {"q": rows, "k": kv_rows, "v": kv_rows}
 
     def sources(kind: str, *inner: int) -> tuple[Source, ...]:
-        return tuple(
-            Source(f"{name}.{p}_proj.{kind}", (n, *inner)) for p, n in parts.items()
-        )
+        return tuple(Source(f"{name}.{p}_proj.{kind}", (n, *inner)) for p, n in parts.items())
 
     yield Leaf(f"{path}/attention/qkv", sources("weight", width), pack)
     split = assemble.split_columns(config.heads, config.head_dim)
-    yield Leaf(
-        f"{path}/attention/out", (Source(f"{name}.{out}.weight", (width, rows)),), split
-    )
+    yield Leaf(f"{path}/attention/out", (Source(f"{name}.{out}.weight", (width, rows)),), split)
     if config.attention_bias:
         yield Leaf(f"{path}/attention/qkv_bias", sources("bias"), pack)
     if config.output_bias:

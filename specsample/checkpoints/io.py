@@ -35,9 +35,7 @@ def recognise(path: str | os.PathLike[str]) -> str:
         with path.open("rb") as handle:
             if handle.read(4) == b"GGUF" or path.suffix == ".gguf":
                 return "gguf"
-        raise UserError(
-            f"{path}: not a GGUF file; give a GGUF file or a checkpoint directory."
-        )
+        raise UserError(f"{path}: not a GGUF file; give a GGUF file or a checkpoint directory.")
     if (path / "specsample.json").is_file():
         return "orbax"
     if (path / "config.json").is_file():
@@ -88,9 +86,7 @@ def load(
     module = _module(path)
     saved = module.load_config(path)
     if dtype not in (None, *DTYPES):
-        raise UserError(
-            f"dtype {dtype!r} is not supported; use one of {', '.join(DTYPES)}."
-        )
+        raise UserError(f"dtype {dtype!r} is not supported; use one of {', '.join(DTYPES)}.")
     config = dataclasses.replace(
         saved,
         dtype=saved.dtype if dtype is None else dtype,
@@ -105,9 +101,7 @@ def load(
     return config, _place(params, shardings)
 
 
-def save(
-    path: str | os.PathLike[str], config: DecoderConfig, params: dict[str, Any]
-) -> None:
+def save(path: str | os.PathLike[str], config: DecoderConfig, params: dict[str, Any]) -> None:
     """Writes a checkpoint of our own; see `specsample.checkpoints.orbax.save`."""
     importlib.import_module("specsample.checkpoints.orbax").save(path, config, params)
 

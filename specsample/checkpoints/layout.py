@@ -25,9 +25,7 @@ def shapes(config: DecoderConfig) -> dict[str, Shape]:
         flat["embedder/positions"] = (rows, config.width)
     layer = _layer(config)
     if config.scanned:
-        flat |= {
-            f"layers/{name}": (config.layers, *shape) for name, shape in layer.items()
-        }
+        flat |= {f"layers/{name}": (config.layers, *shape) for name, shape in layer.items()}
     else:
         for index in range(config.layers):
             flat |= {f"layers_{index}/{name}": shape for name, shape in layer.items()}
@@ -96,15 +94,11 @@ def stack_layers(params: dict[str, Any]) -> dict[str, Any]:
       The tree of the same model with `scanned=True`. Leaves of layers are copied; a tree without
       numbered layers comes back as it is.
     """
-    names = sorted(
-        (n for n in params if n.startswith("layers_")), key=lambda n: int(n[7:])
-    )
+    names = sorted((n for n in params if n.startswith("layers_")), key=lambda n: int(n[7:]))
     if not names:
         return params
     rest = {name: value for name, value in params.items() if name not in names}
-    stacked = jax.tree.map(
-        lambda *leaves: _stack(leaves), *(params[name] for name in names)
-    )
+    stacked = jax.tree.map(lambda *leaves: _stack(leaves), *(params[name] for name in names))
     return {**rest, "layers": stacked}
 
 

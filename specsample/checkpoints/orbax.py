@@ -22,16 +22,14 @@ import numpy as np
 
 from specsample.checkpoints import assemble, layout
 from specsample.checkpoints.vocabulary import read_json
-from specsample.errors import UserError
+from specsample.errors import UserError, reason
 from specsample.models.config import DecoderConfig
 
 _VERSION = 1
 _CONFIG = "specsample.json"
 
 
-def save(
-    path: str | os.PathLike[str], config: DecoderConfig, params: dict[str, Any]
-) -> None:
+def save(path: str | os.PathLike[str], config: DecoderConfig, params: dict[str, Any]) -> None:
     """Writes a checkpoint. With several processes, all call this.
 
     Args:
@@ -48,9 +46,7 @@ def save(
     path = Path(path).absolute()
     _require_tree(config, {n: leaf.shape for n, leaf in layout.flatten(params)})
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise UserError(
-            f"{path}: something is there already; remove it or choose another name."
-        )
+        raise UserError(f"{path}: something is there already; remove it or choose another name.")
     # The same name in every process; a leftover of an interrupted run is replaced.
     partial = path.with_name(f"{path.name}.partial")
     record = {
@@ -95,9 +91,7 @@ def load_config(path: str | os.PathLike[str]) -> DecoderConfig:
     try:
         return DecoderConfig(**record["config"])
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{file}: the configuration describes no model ({error})."
-        ) from error
+        raise UserError(f"{file}: the configuration describes no model ({error}).") from error
 
 
 def load(
@@ -116,9 +110,7 @@ def load(
       UserError: As `restore`.
     """
     config, params = restore(path)
-    return config, jax.tree.map(
-        lambda x: np.asarray(x).astype(jnp.dtype(dtype)), params
-    )
+    return config, jax.tree.map(lambda x: np.asarray(x).astype(jnp.dtype(dtype)), params)
 
 
 def restore(
@@ -181,10 +173,7 @@ def _require_tree(
 
 
 def _damaged(path: str | os.PathLike[str], error: Exception) -> UserError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return UserError(
-        f"{path}: damaged or incomplete checkpoint ({reason:.120}); write it again."
-    )
+    return UserError(f"{path}: damaged or incomplete checkpoint ({reason(error)}); write it again.")
 
 
 def _wait(name: str) -> None:

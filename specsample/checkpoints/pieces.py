@@ -37,10 +37,7 @@ def byte_table(words: Vocabulary, size: int) -> tuple[list[bytes], bool]:
     elif {"Metaspace", "ByteFallback"} & set(kinds):
         strips = any(
             step["type"] == "Strip"
-            or (
-                step["type"] == "Metaspace"
-                and step.get("prepend_scheme", "always") != "never"
-            )
+            or (step["type"] == "Metaspace" and step.get("prepend_scheme", "always") != "never")
             for step in steps
         )
         convert = _from_sentencepiece
@@ -59,9 +56,7 @@ def _from_byte_level(piece: str) -> bytes:
     try:
         return bytes(_byte_of()[char] for char in piece)
     except KeyError:
-        return (
-            piece.encode()
-        )  # not written by the encoding: taken as it is, as the library does
+        return piece.encode()  # not written by the encoding: taken as it is, as the library does
 
 
 def _from_sentencepiece(piece: str) -> bytes:

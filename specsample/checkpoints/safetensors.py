@@ -10,7 +10,7 @@ import numpy as np
 
 from specsample.checkpoints import assemble, hf_config, hf_names
 from specsample.checkpoints.vocabulary import read_json
-from specsample.errors import UserError, shorten
+from specsample.errors import UserError, reason, shorten
 from specsample.models.config import DecoderConfig
 
 _SINGLE = "model.safetensors"
@@ -128,9 +128,7 @@ class Shards:
             # Names are joined to the folder: a path among them would reach outside of it.
             if isinstance(index, dict) and index and all(map(_is_name, index.values())):
                 return index
-            raise UserError(
-                f"{folder / _INDEX}: weight_map is not a map to file names."
-            )
+            raise UserError(f"{folder / _INDEX}: weight_map is not a map to file names.")
         raise UserError(
             f"{folder}: neither {_SINGLE} nor {_INDEX} is here; save the model with "
             "safe_serialization=True, or fetch its safetensors files."
@@ -142,12 +140,10 @@ class Shards:
         try:
             opened = safetensors.safe_open(path, "numpy")
         except FileNotFoundError:
-            raise UserError(
-                f"{path}: a part of the model is missing; fetch it again."
-            ) from None
+            raise UserError(f"{path}: a part of the model is missing; fetch it again.") from None
         except (OSError, safetensors.SafetensorError) as error:
             raise UserError(
-                f"{path}: damaged or incomplete safetensors file ({error}); fetch it again."
+                f"{path}: damaged or incomplete safetensors file ({reason(error)}); fetch it again."
             ) from error
         self._opened.append(opened)
         for name in opened.keys():

@@ -48,15 +48,11 @@ class Vocabulary:
 
     def added(self) -> dict[int, str]:
         """Returns the tokens that are found in a text before anything else, by id."""
-        return {
-            entry["id"]: entry["content"] for entry in self.definition["added_tokens"]
-        }
+        return {entry["id"]: entry["content"] for entry in self.definition["added_tokens"]}
 
     def special_ids(self) -> frozenset[int]:
         """Returns the ids that are no text: those of control tokens."""
-        return frozenset(
-            e["id"] for e in self.definition["added_tokens"] if e["special"]
-        )
+        return frozenset(e["id"] for e in self.definition["added_tokens"] if e["special"])
 
     def merges(self) -> list[str]:
         """Returns the merges of a byte-pair encoding as `left right`; empty for other models."""
@@ -147,13 +143,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: cannot be read as JSON ({error}); fetch it again."
-        ) from error
+        raise UserError(f"{path}: cannot be read as JSON ({error}); fetch it again.") from error
     if not isinstance(value, dict):
-        raise UserError(
-            f"{path}: an object was expected, not a {type(value).__name__}."
-        )
+        raise UserError(f"{path}: an object was expected, not a {type(value).__name__}.")
     return value
 
 
@@ -190,9 +182,7 @@ def _from_directory(path: Path, definition: dict[str, Any]) -> Vocabulary:
     added = {entry["id"]: entry for entry in bare.definition["added_tokens"]}
     for key, entry in settings.get("added_tokens_decoder", {}).items():
         fresh = added_token(int(key), entry["content"], entry.get("special", False))
-        added.setdefault(
-            int(key), fresh | {k: entry[k] for k in fresh.keys() & entry.keys()}
-        )
+        added.setdefault(int(key), fresh | {k: entry[k] for k in fresh.keys() & entry.keys()})
         ids.setdefault(entry["content"], int(key))
     for role in ("bos_token", "eos_token", "unk_token", "pad_token"):
         content = _content(names.get(role))

@@ -52,7 +52,8 @@ class Lookup:
             raise ValueError(f"gamma must be 0 or more, got {self.gamma}")
         if not 1 <= self.shortest <= self.longest:
             raise ValueError(
-                f"need 1 <= shortest <= longest, got shortest={self.shortest}, longest={self.longest}"
+                f"need 1 <= shortest <= longest, got shortest={self.shortest}, "
+                f"longest={self.longest}"
             )
 
     @property
@@ -77,7 +78,8 @@ class Lookup:
         guesses, count = jax.vmap(self._copy)(state.tokens, state.length)
         tree = trees.chain(jnp.concatenate([root[:, None], guesses], axis=1))
         size = count + 1
-        return tree.replace(eligible=jnp.arange(self.nodes)[None] < size[:, None], size=size)
+        eligible = jnp.arange(self.nodes)[None] < size[:, None]
+        return dataclasses.replace(tree, eligible=eligible, size=size)
 
     def _copy(self, tokens: Int[Array, "L"], length: Int[Array, ""]):
         index = jnp.arange(tokens.shape[0], dtype=jnp.int32)

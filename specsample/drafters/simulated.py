@@ -78,7 +78,7 @@ class Simulated:
             uniforms < jnp.asarray(self.profile, jnp.float32)[None], right, (right + 1) % self.vocab
         )
         tree = trees.chain(jnp.concatenate([root[:, None], guess], axis=1))
-        return tree.replace(eligible=tree.eligible.at[:, 1:].set(known))
+        return dataclasses.replace(tree, eligible=tree.eligible.at[:, 1:].set(known))
 
     def update(self, params: Recording, state, commit: Commit):
         """Counts."""

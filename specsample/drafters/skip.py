@@ -41,9 +41,7 @@ def build(
     layers = tuple(layers) or default_layers(config.layers)
     outside = [layer for layer in layers if not 0 <= layer < config.layers]
     if outside or list(layers) != sorted(set(layers)):
-        raise ValueError(
-            f"layers must ascend within 0..{config.layers - 1}, got {layers}"
-        )
+        raise ValueError(f"layers must ascend within 0..{config.layers - 1}, got {layers}")
     smaller = dataclasses.replace(config, layers=len(layers))
     network = dataclasses.replace(target.network, config=smaller)
     topology = Topology.branching(*branching) if branching else Topology.chain(gamma)
@@ -53,7 +51,8 @@ def build(
 def default_layers(layers: int) -> tuple[int, ...]:
     """Both ends whole and every other layer between them, where layers change least."""
     edge = max(1, layers // 3)
-    return (*range(edge), *range(edge, layers - edge, 2), *range(layers - edge, layers))
+    kept = {*range(edge), *range(edge, layers - edge, 2), *range(layers - edge, layers)}
+    return tuple(sorted(kept))
 
 
 def select(params: dict[str, Any], layers: tuple[int, ...], scanned: bool) -> dict[str, Any]:

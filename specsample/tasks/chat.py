@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from specsample.checkpoints import vocabulary
-from specsample.errors import UserError
+from specsample.errors import UserError, reason
 
 Message = dict[str, Any]  # 'role' and 'content', and what else the template reads
 
@@ -48,7 +48,7 @@ class ChatTemplate:
             self._template = sandbox.from_string(source)
         except jinja2.TemplateError as error:
             raise UserError(
-                f"{label}: the chat template cannot be read ({error})."
+                f"{label}: the chat template cannot be read ({reason(error)})."
             ) from error
 
     @classmethod
@@ -76,9 +76,7 @@ class ChatTemplate:
             **{n: pieces.get(i, "") for n, i in names.items()},
         )
 
-    def render(
-        self, messages: Sequence[Message], add_generation_prompt: bool = True
-    ) -> str:
+    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
         """Turns a conversation into text.
 
         Args:
@@ -91,8 +89,6 @@ class ChatTemplate:
         Raises:
           UserError: The template refuses these messages.
         """
-        import jinja2
-
         for message in messages:
             if not {"role", "content"} <= message.keys():
                 raise UserError(f"message {message!r:.60} needs 'role' and 'content'.")
@@ -102,9 +98,10 @@ class ChatTemplate:
                 add_generation_prompt=add_generation_prompt,
                 **self._names,
             )
-        except (jinja2.TemplateError, TypeError) as error:
+        # The template is a program of someone else's; it can fail in any way.
+        except Exception as error:
             raise UserError(
-                f"{self._label}: the chat template refuses this ({error})."
+                f"{self._label}: the chat template refuses this ({reason(error)})."
             ) from error
 
 

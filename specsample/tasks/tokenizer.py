@@ -18,7 +18,7 @@ from typing import Any
 from specsample.checkpoints import vocabulary
 from specsample.checkpoints.pieces import byte_table
 from specsample.checkpoints.vocabulary import Vocabulary
-from specsample.errors import UserError
+from specsample.errors import UserError, reason
 
 
 class Tokenizer:
@@ -48,7 +48,7 @@ class Tokenizer:
         # The library raises bare Exception for every fault of a definition.
         except Exception as error:
             raise UserError(
-                f"{words.label}: the tokenizer cannot be built ({error})."
+                f"{words.label}: the tokenizer cannot be built ({reason(error)})."
             ) from error
         self._backend.no_padding()
         self._backend.no_truncation()
@@ -71,9 +71,7 @@ class Tokenizer:
         text = json.dumps([pieces, self._words.merges()], ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def encode(
-        self, text: str, *, special: bool = True, parse: bool = True
-    ) -> list[int]:
+    def encode(self, text: str, *, special: bool = True, parse: bool = True) -> list[int]:
         """Turns text into ids.
 
         Args:
@@ -92,9 +90,7 @@ class Tokenizer:
           UserError: The text has halves of surrogate pairs, which no encoding of text allows.
         """
         if any("\ud800" <= char <= "\udfff" for char in text):
-            raise UserError(
-                f"text {text!r:.40} has lone surrogates; decode it as UTF-8 first."
-            )
+            raise UserError(f"text {text!r:.40} has lone surrogates; decode it as UTF-8 first.")
         backend = self._backend if parse else self._literal
         ids = backend.encode(text, add_special_tokens=False).ids
         if special and self._prefix and ids[:1] != self._prefix:
@@ -130,9 +126,7 @@ class Tokenizer:
 
     def token_bytes(self, index: int, skip_special: bool = True) -> bytes:
         """Returns the bytes of one token; empty for an id of no piece."""
-        if not 0 <= index < self.vocab_size or (
-            skip_special and index in self.special_ids
-        ):
+        if not 0 <= index < self.vocab_size or (skip_special and index in self.special_ids):
             return b""
         return self._bytes[index]
 
@@ -153,9 +147,7 @@ class Tokenizer:
             "generation_config.json": ends,
         }
         for name, content in files.items():
-            Path(folder, name).write_text(
-                json.dumps(content, ensure_ascii=False), "utf-8"
-            )
+            Path(folder, name).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
 
     @functools.cached_property
     def _literal(self) -> Any:

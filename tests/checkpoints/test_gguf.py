@@ -43,6 +43,36 @@ def test_layouts_are_those_of_the_model(tmp_path):
                 assert (leaf.shape, leaf.dtype) == (want[name].shape, want[name].dtype), name
 
 
+@pytest.mark.parametrize("arch", gguf.ARCHITECTURES)
+def test_logits_are_those_of_transformers(tmp_path, arch):
+    """It reads the file by itself: its own names, its own order of rotary rows."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    path = tiny.write_gguf(tmp_path / "m.gguf", tiny.gguf_weights(arch, tied=False), arch)
+    sizes = {
+        "vocab_size": tiny.VOCAB,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+        "tie_word_embeddings": False,
+    }
+    family = arch.capitalize()
+    config = getattr(transformers, f"{family}Config")(**sizes)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    model.load_state_dict(load_gguf_checkpoint(str(path), True, model)["tensors"])
+    ids = tiny.tokens(tiny.VOCAB)
+    with torch.no_grad():
+        theirs = model(torch.tensor(ids)).logits.numpy()
+    ours = tiny.logits(*checkpoints.load(path), ids)
+    np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 def test_quantised_tensors_are_those_of_the_package(tmp_path, kind):
     weights, name = tiny.gguf_weights(), "blk.1.ffn_down.weight"

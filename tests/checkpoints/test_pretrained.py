@@ -86,9 +86,7 @@ def test_a_file_of_another_size_is_fetched_again(wheel, pip, cache):
 def test_many_fetch_at_once_and_one_downloads(wheel, pip, cache):
     log = pip(f"sleep 0.3; {COPY}")
     found = []
-    threads = [
-        threading.Thread(target=lambda: found.append(wheels.fetch(wheel))) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: found.append(wheels.fetch(wheel))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -43,7 +43,9 @@ def reference(name):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     family, settings = MODELS[name]
-    model_class = getattr(transformers, f"{family}{'LMHeadModel' if family == 'GPT2' else 'ForCausalLM'}")
+    model_class = getattr(
+        transformers, f"{family}{'LMHeadModel' if family == 'GPT2' else 'ForCausalLM'}"
+    )
     config = getattr(transformers, f"{family}Config")(**settings, attn_implementation="eager")
     torch.manual_seed(0)
     model = model_class(config).eval()
@@ -152,7 +154,9 @@ def test_an_index_cannot_point_outside(folder, target):
 
 def test_an_index_must_tell_the_truth(folder):
     (folder / "model.safetensors").rename(folder / "part.safetensors")
-    index = {"weight_map": dict.fromkeys([*llama_weights(), "model.gone.weight"], "part.safetensors")}
+    index = {
+        "weight_map": dict.fromkeys([*llama_weights(), "model.gone.weight"], "part.safetensors")
+    }
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(UserError, match=r"lists model\.gone\.weight"):
         checkpoints.load(folder)
@@ -241,7 +245,10 @@ def test_integers_are_no_weights(tmp_path):
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
         ({"hidden_act": "quick_gelu"}, "hidden_act = 'quick_gelu'"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config = 'awq'"),
-        ({"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 1}, "use_sliding"),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 1},
+            "use_sliding",
+        ),
         ({"model_type": "qwen2", "layer_types": ["sliding_attention"]}, "layer_types"),
         ({"model_type": "opt", "do_layer_norm_before": False}, "do_layer_norm_before = False"),
         ({"model_type": "opt", "word_embed_proj_dim": 16}, "word_embed_proj_dim = 16"),

@@ -61,7 +61,9 @@ def gguf_weights(arch="llama", tied=True, seed=0):
             f"blk.{i}.ffn_down.weight": (32, 64),
         }
         if arch == "qwen2":
-            names |= {f"blk.{i}.attn_{p}.bias": (n,) for p, n in zip("qkv", (32, 16, 16), strict=True)}
+            names |= {
+                f"blk.{i}.attn_{p}.bias": (n,) for p, n in zip("qkv", (32, 16, 16), strict=True)
+            }
     return {n: random.normal(0, 0.3, s).astype(np.float32) for n, s in names.items()}
 
 

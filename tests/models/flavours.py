@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from specsample.models.decoder import DecoderConfig
 from specsample.models.target import LanguageModel
-from specsample.types import Prompt
+from specsample.types import Prompt, TokenTree
 
 SIZES = dict(vocab_size=29, width=24, layers=2, head_dim=8, mlp_dim=20, context=40)
 LLAMA = dict(heads=4, kv_heads=2, norm="rms", positions="rope", activation="silu", gated=True)
@@ -58,13 +58,44 @@ def build(config: DecoderConfig):
     return model, jax.tree.map(draw, model.abstract_params())
 
 
-def prompt(batch: int) -> Prompt:
+# Every pass has these sizes, so that a flavour compiles once.
+BATCH, NODES, SLOTS = 2, 8, 16
+
+
+def prompt(batch: int = BATCH) -> Prompt:
     return Prompt(jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32))
 
 
 def tokens(seed: int, *shape: int, vocab: int = SIZES["vocab_size"]) -> jax.Array:
-    return jax.random.randint(jax.random.key(seed), shape, 0, vocab, jnp.int32)
+    return jnp.asarray(np.random.default_rng(seed).integers(vocab, size=shape), jnp.int32)
 
 
-def identity(batch: int, nodes: int) -> jax.Array:
-    return jnp.broadcast_to(jnp.arange(nodes, dtype=jnp.int32), (batch, nodes))
+def identity(batch: int, nodes: int = NODES) -> jax.Array:
+    return jnp.asarray(np.tile(np.arange(nodes), (batch, 1)), jnp.int32)
+
+
+def tree(tokens, parents=tuple(range(-1, NODES - 1))) -> TokenTree:
+    """A tree of NODES nodes; tokens and parents that are missing repeat the last ones."""
+    tokens = np.asarray(tokens)
+    spare = NODES - tokens.shape[1]
+    parents = np.tile([*parents, *parents[-1:] * (NODES - len(parents))], (len(tokens), 1))
+    return TokenTree(
+        tokens=jnp.asarray(np.pad(tokens, ((0, 0), (0, spare)), "edge"), jnp.int32),
+        parents=jnp.asarray(parents, jnp.int32),
+        eligible=jnp.asarray(np.ones(parents.shape, bool)),
+        size=jnp.asarray(np.full(len(tokens), NODES), jnp.int32),
+        passes=jnp.asarray(np.zeros(len(tokens)), jnp.int32),
+    )
+
+
+def feed(model, params, cache, tokens, count):
+    """Commits the first `count` tokens of each row, as one pass."""
+    fresh = score(model, params, cache, tree(tokens)).fresh
+    count = jnp.asarray(count, jnp.int32)
+    return commit(model, cache, fresh, identity(len(tokens)), count)
+
+
+def past(model, params, tokens):
+    """A cache that holds `tokens`."""
+    cache = model.init(params, prompt(len(tokens)), SLOTS)
+    return feed(model, params, cache, tokens, [tokens.shape[1]] * len(tokens))

@@ -1,0 +1,100 @@
+"""The command `specsample`.
+
+Every other module of this folder whose name has no underscore in front is a subcommand of that
+name, imported when it is asked for. It has a docstring, whose first line is its help,
+`add_arguments(parser)` and `run(args)`, which returns the exit status. `--json FILE` is there for
+all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from specsample import __version__
+from specsample.cli import _gin
+from specsample.errors import UserError
+
+OK, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 130  # exit status
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses in one line, as everything else does."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises a `UserError` in place of printing the whole usage."""
+        raise UserError(f"{message}; see `{self.prog} --help`.")
+
+
+def commands() -> dict[str, str]:
+    """Subcommands and the first line of their help, without importing any of them."""
+    found = {}
+    for file in sorted(Path(__file__).parent.glob("[!_]*.py")):
+        if file.stem != "main":
+            text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+            found[file.stem] = text.partition("\n")[0]
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one subcommand.
+
+    Args:
+      argv: arguments without the program's name; those of the process by default.
+
+    Returns:
+      0; 1 if what was examined is not right; 2 if the input cannot be used, after one line on
+      stderr that says why and what to do; 130 after an interruption.
+    """
+    try:
+        return dispatch(sys.argv[1:] if argv is None else argv)
+    except (UserError, FloatingPointError) as error:
+        return _say(f"error: {error}", REFUSED)
+    except KeyboardInterrupt:
+        return _say("interrupted; what was complete is kept.", INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def dispatch(argv: Sequence[str]) -> int:
+    """Runs one subcommand and lets its exceptions through."""
+    known = commands()
+    top = Parser(
+        prog="specsample",
+        description="Speculative sampling: exact, composable, measured.",
+        epilog="\n".join(f"  {name:10} {text}" for name, text in known.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"specsample {__version__}")
+    top.add_argument("command", choices=known, metavar="COMMAND", help="one of those below")
+    name = top.parse_args(argv[:1]).command
+    module = importlib.import_module(f"specsample.cli.{name}")
+    # Later definitions win, so that a command may describe its own `--json`.
+    parser = Parser(
+        prog=f"specsample {name}",
+        description=module.__doc__,
+        conflict_handler="resolve",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="also write the result there (docs/json.md)"
+    )
+    module.add_arguments(parser)
+    return module.run(parser.parse_args(_gin.expand(argv[1:]))) or OK
+
+
+def _say(message: str, status: int) -> int:
+    print("specsample:", " ".join(message.split()), file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

