@@ -21,8 +21,7 @@ from specsample import sampling, trees
 from specsample.types import ROOT, TokenTree, Verdict
 
 
-@struct.dataclass
-class Walk:
+class Walk(struct.PyTreeNode):
     """What sequential rejection leaves: a path, and the law of the target's own next token."""
 
     path: Int[Array, "*B P"]
@@ -128,6 +127,7 @@ class Exact:
 
     @property
     def lenience(self) -> float:
+        """What the draft law is multiplied by."""
         return 1.0
 
     def walk(self, uniforms, tree: TokenTree, probs, depth: int) -> Walk:
@@ -158,6 +158,7 @@ class Lenient(Exact):
 
     @property
     def lenience(self) -> float:
+        """What the draft law is multiplied by."""
         return self.factor
 
 

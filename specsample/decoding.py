@@ -16,28 +16,15 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from specsample import sampling, trees
+from specsample import accounting, sampling, trees
+from specsample.prefill import start
 from specsample.protocols import Accept, Drafter, Target
-from specsample.types import (
-    CONTEXT,
-    EOS,
-    LENGTH,
-    ROOT,
-    RUNNING,
-    Commit,
-    Controls,
-    DecodeState,
-    History,
-    Params,
-    Prompt,
-    Statistics,
-    TokenTree,
-    Verdict,
-)
+from specsample.types import ROOT, Commit, DecodeState, Params, TokenTree, Verdict
+
+__all__ = ["Judgement", "advance", "generate", "judge", "propose", "settle", "start", "step"]
 
 
-@struct.dataclass
-class Judgement:
+class Judgement(struct.PyTreeNode):
     """A verdict with what committing and reporting need of the scores."""
 
     verdict: Verdict
@@ -91,7 +78,7 @@ def propose(
     drafter: Drafter,
 ) -> TokenTree:
     """Asks the drafter, within the room that each row has left."""
-    room = _room(state, target) - 1  # the target's own token takes one
+    room = accounting.room_left(state, target) - 1  # the target's own token takes one
     if drafter.context is not None:
         room = jnp.minimum(room, drafter.context - state.length)
     room = jnp.where(state.done, 0, jnp.clip(room, 0, drafter.depth))
@@ -184,7 +171,7 @@ def settle(
     """Makes a verdict permanent: cuts it where the row ends, appends it, tells the drafter."""
     verdict = judgement.verdict
     tokens = _path_tokens(tree, verdict)
-    count, finish = _cut(state, tokens, verdict.accepted + 1, target)
+    count, finish = accounting.cut(state, tokens, verdict.accepted + 1, target)
     fault = jnp.where(judgement.finite | state.done, 0, state.statistics.target_passes + 1)
     commit = Commit(
         tokens=tokens,
@@ -211,146 +198,8 @@ def settle(
         ),
         cache=target.commit(state.cache, judgement.fresh, verdict.path, count),
         draft=drafter.update(params.drafter, state.draft, commit),
-        statistics=_count(state.statistics, tree, verdict, count, state.done),
+        statistics=accounting.count_step(state.statistics, tree, verdict, count, state.done),
     ), commit
-
-
-def _room(state: DecodeState, target: Target) -> Int[Array, "B"]:
-    """Tokens that a row may still commit."""
-    limit = min(state.tokens.shape[1], target.context)
-    budget = state.controls.max_new - state.history.generated
-    return jnp.minimum(budget, limit - state.length)
-
-
-def _cut(state, tokens, count, target):
-    """The tokens of a block that count, and why the row ends if it does."""
-    room = _room(state, target)
-    index = jnp.arange(tokens.shape[1])[None]
-    eos = (tokens[..., None] == state.controls.eos[:, None]).any(-1)
-    ends = eos & (index < jnp.minimum(count, room)[:, None])
-    count = jnp.where(ends.any(-1), jnp.argmax(ends, -1) + 1, jnp.minimum(count, room))
-    count = jnp.where(state.done, 0, count).astype(jnp.int32)
-    full = jnp.where(state.history.generated + count >= state.controls.max_new, LENGTH, CONTEXT)
-    finish = jnp.where(ends.any(-1), EOS, jnp.where(count >= room, full, RUNNING))
-    return count, jnp.where(state.done, state.finish, finish).astype(jnp.int32)
-
-
-def _count(
-    statistics: Statistics,
-    tree: TokenTree,
-    verdict: Verdict,
-    count: Int[Array, "B"],
-    done: Bool[Array, "B"],
-) -> Statistics:
-    below = tree.eligible & (jnp.arange(tree.tokens.shape[1])[None] > ROOT)
-    depth = verdict.path.shape[1] - 1
-    tested = (tree.parents[:, None] == verdict.path[..., None]) & below[:, None]
-    tested = tested.any(-1) & (jnp.arange(depth + 1)[None] <= verdict.accepted[:, None])
-    stuck = jnp.take_along_axis(tested, verdict.accepted[:, None], axis=1)[:, 0]
-    index = jnp.arange(depth + 1)[None]
-    taken = index[:, :-1] < verdict.accepted[:, None]
-    added = Statistics(
-        target_passes=jnp.ones_like(count),
-        draft_passes=tree.passes,
-        drafted=below.sum(-1),
-        accepted=verdict.accepted,
-        corrections=stuck,
-        bonus=~stuck,
-        truncated=verdict.accepted + 1 - count,
-        emitted=count,
-        reached=tested[:, :-1],
-        taken=taken,
-        histogram=index == verdict.accepted[:, None],
-    )
-
-    def add(old, new):
-        on = ~done.reshape((-1,) + (1,) * (new.ndim - 1))
-        return old + jnp.where(on, new.astype(jnp.int32), 0)
-
-    return jax.tree.map(add, statistics, added)
-
-
-def start(
-    params: Params,
-    prompt: Prompt,
-    keys,
-    controls: Controls,
-    *,
-    target: Target,
-    drafter: Drafter,
-    slots: int,
-) -> DecodeState:
-    """Takes in the prompts, chunk by chunk: each chunk is a chain, scored and committed.
-
-    No logits are built over the prompt, for nothing here reads them.
-
-    Args:
-      params: of target and drafter.
-      prompt: ragged rows of at least one token each.
-      keys: one PRNG key a row.
-      controls: per row.
-      target: static.
-      drafter: static.
-      slots: token slots of a row, at least the longest prompt; decoding stops when they are full.
-    """
-    batch, width = prompt.tokens.shape
-    chunk = min(target.chunk, width)
-    tokens = jnp.pad(prompt.tokens, ((0, 0), (0, -width % chunk)))
-    chunks = (prompt.length.max() + chunk - 1) // chunk
-    cache = target.init(params.target, prompt, slots, drafter.depth + 1)
-    draft = drafter.init(params.drafter, prompt, slots)
-
-    def ingest(carry):
-        index, cache, draft, last = carry
-        begin = index * chunk
-        piece = jax.lax.dynamic_slice_in_dim(tokens, begin, chunk, axis=1)
-        scores = target.score(params.target, cache, trees.chain(piece), drafter.taps)
-        path = jnp.broadcast_to(jnp.arange(chunk, dtype=jnp.int32), (batch, chunk))
-        cached = jnp.clip(prompt.length - 1 - begin, 0, chunk)
-        features = scores.features
-        if features is not None:  # the feature of a chunk's last token predicts the next chunk
-            features, last = jnp.concatenate([last, features[:, :-1]], 1), features[:, -1:]
-        commit = Commit(piece, jnp.clip(prompt.length - begin, 0, chunk), features)
-        cache = target.commit(cache, scores.fresh, path, cached)
-        return index + 1, cache, drafter.update(params.drafter, draft, commit), last
-
-    def shape_of_last():
-        tree = trees.chain(tokens[:, :1])
-        return target.score(params.target, cache, tree, drafter.taps).features
-
-    last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(shape_of_last))
-    carry = (jnp.int32(0), cache, draft, last)
-    _, cache, draft, _ = jax.lax.while_loop(lambda c: c[0] < chunks, ingest, carry)
-    return _fresh_state(prompt, keys, controls, cache, draft, target, drafter, slots)
-
-
-def _fresh_state(prompt, keys, controls, cache, draft, target, drafter, slots) -> DecodeState:
-    batch, width = prompt.tokens.shape
-    real = jnp.arange(width)[None] < prompt.length[:, None]
-    at_row = jnp.arange(batch)[:, None]
-    seen = jnp.where(real, prompt.tokens, target.vocab)
-    blank = jnp.zeros((batch, target.vocab), bool)
-    buffer = jnp.pad(jnp.where(real, prompt.tokens, 0), ((0, 0), (0, max(0, slots - width))))
-    limit = min(slots, target.context)
-    finish = jnp.where(prompt.length >= limit, CONTEXT, RUNNING)
-    return DecodeState(
-        tokens=buffer[:, :slots],
-        logprobs=jnp.zeros((batch, slots), jnp.float32),
-        length=prompt.length,
-        prompt_length=prompt.length,
-        finish=jnp.where(controls.max_new <= 0, LENGTH, finish).astype(jnp.int32),
-        fault=jnp.zeros(batch, jnp.int32),
-        keys=keys,
-        controls=controls,
-        history=History(
-            prompt=blank.at[at_row, seen].set(True, mode="drop"),
-            output=jnp.zeros((batch, target.vocab), jnp.int32),
-            generated=jnp.zeros(batch, jnp.int32),
-        ),
-        cache=cache,
-        draft=draft,
-        statistics=Statistics.zeros(batch, drafter.depth),
-    )
 
 
 def generate(

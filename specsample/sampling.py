@@ -23,8 +23,7 @@ _BLOCK = 256
 _COLDEST = 1e-30  # below it nothing changes, and above it nothing overflows
 
 
-@struct.dataclass
-class Noise:
+class Noise(struct.PyTreeNode):
     """The uniforms of one step."""
 
     draft: Float[Array, "B draws"]

@@ -23,8 +23,7 @@ RUNNING, EOS, LENGTH, CONTEXT, STOP = 0, 1, 2, 3, 4
 FINISH_REASONS = ("running", "eos", "length", "context", "stop")
 
 
-@struct.dataclass
-class TokenTree:
+class TokenTree(struct.PyTreeNode):
     """Guesses about the next tokens, in topological order.
 
     Node 0 is the root: the last committed token. Node `i` guesses the token that follows the path
@@ -39,8 +38,7 @@ class TokenTree:
     law: Float[Array, "B N V"] | None = None  # what tokens[i] was drawn from; None: point masses
 
 
-@struct.dataclass
-class Scores:
+class Scores(struct.PyTreeNode):
     """A target's opinion of a tree. `fresh` holds what `Target.commit` appends for a path."""
 
     logits: Float[Array, "B N V"]  # logits[i] predicts the children of node i
@@ -48,8 +46,7 @@ class Scores:
     fresh: Any
 
 
-@struct.dataclass
-class Verdict:
+class Verdict(struct.PyTreeNode):
     """Which path of a tree survives, and the target's own token after it."""
 
     path: Int[Array, "B D+1"]  # node ids, root first; entries after `accepted` repeat the last
@@ -57,8 +54,7 @@ class Verdict:
     bonus: Int[Array, "B"]
 
 
-@struct.dataclass
-class Commit:
+class Commit(struct.PyTreeNode):
     """What one step makes permanent; all that a drafter ever learns."""
 
     tokens: Int[Array, "B D+1"]
@@ -69,8 +65,7 @@ class Commit:
     greedy: Int[Array, "B N"] | None = None  # the target's argmax after every node of `tree`
 
 
-@struct.dataclass
-class Controls:
+class Controls(struct.PyTreeNode):
     """Per-row sampling controls, as data: another value compiles nothing."""
 
     temperature: Float[Array, "B"]  # 0 is greedy, at the lowest tied index
@@ -86,8 +81,7 @@ class Controls:
     bias: Float[Array, "B V"] | None = None  # added to the logits; -inf bans
 
 
-@struct.dataclass
-class History:
+class History(struct.PyTreeNode):
     """What penalties and bans need to know about a row's past."""
 
     prompt: Bool[Array, "B V"]  # occurs in the prompt
@@ -95,8 +89,7 @@ class History:
     generated: Int[Array, "B"]  # tokens committed since
 
 
-@struct.dataclass
-class Statistics:
+class Statistics(struct.PyTreeNode):
     """Raw counters per row. `emitted == accepted + corrections + bonus - truncated`, always."""
 
     target_passes: Int[Array, "B"]
@@ -113,15 +106,25 @@ class Statistics:
 
     @classmethod
     def zeros(cls, batch: int, depth: int) -> Statistics:
+        """Counters of rows that have not run."""
         row = jnp.zeros(batch, jnp.int32)
         per_depth = jnp.zeros((batch, depth), jnp.int32)
         return cls(
-            *[row] * 8, per_depth, per_depth, jnp.zeros((batch, depth + 1), jnp.int32)
+            target_passes=row,
+            draft_passes=row,
+            drafted=row,
+            accepted=row,
+            corrections=row,
+            bonus=row,
+            truncated=row,
+            emitted=row,
+            reached=per_depth,
+            taken=per_depth,
+            histogram=jnp.zeros((batch, depth + 1), jnp.int32),
         )
 
 
-@struct.dataclass
-class DecodeState:
+class DecodeState(struct.PyTreeNode):
     """Everything the next step needs."""
 
     tokens: Int[Array, "B L"]  # prompt, then output
@@ -144,11 +147,11 @@ class DecodeState:
 
     @property
     def done(self) -> Bool[Array, "B"]:
+        """Rows that will commit nothing more."""
         return self.finish != RUNNING
 
 
-@struct.dataclass
-class Prompt:
+class Prompt(struct.PyTreeNode):
     """Ragged prompts, right-padded; `inputs` is the encoder side of an encoder-decoder."""
 
     tokens: Int[Array, "B L"]
@@ -156,8 +159,7 @@ class Prompt:
     inputs: Int[Array, "B S"] | None = None
 
 
-@struct.dataclass
-class Params:
+class Params(struct.PyTreeNode):
     """The two parameter trees of a decoder; a drafter's may be weights, a store, or `()`."""
 
     target: Any

@@ -89,7 +89,8 @@ class Curve:
             context = int(record["context"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"{label} is no T(n) curve ({error!r}); write one with `specsample explain --curve`."
+                f"{label} is no T(n) curve ({error!r}); write one with "
+                "`specsample explain --curve`."
             ) from error
         times = [*points["score"].values(), *points["judge"].values()]
         if 1 not in points["judge"] or not all(0 < seconds < float("inf") for seconds in times):

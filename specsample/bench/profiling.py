@@ -30,8 +30,10 @@ _noise = jax.jit(sampling.noise, static_argnames=("draws", "nodes", "depth"))
 _propose = jax.jit(decoding.propose, static_argnames=_ROLES[:2])
 _judge = jax.jit(decoding.judge, static_argnames=_ROLES)
 _settle = jax.jit(decoding.settle, static_argnames=_ROLES[:2], donate_argnames="state")
-_score = jax.jit(lambda params, cache, tree, *, target: target.score(params, cache, tree),
-                 static_argnames="target")
+_score = jax.jit(
+    lambda params, cache, tree, *, target: target.score(params, cache, tree),
+    static_argnames="target",
+)
 
 
 @functools.partial(jax.jit, static_argnames=("target", "accept"))
@@ -126,12 +128,8 @@ def measure_curve(
     calls = {("score", n): stage.score(n) for n in points}
     calls |= {("judge", n): stage.judge(n, accept) for n in points}
     timings = interleave(calls, rounds, warmup=2)
-    spreads = {
-        kind: {n: timings.spread((kind, n)) for n in points} for kind in ("score", "judge")
-    }
-    medians = {
-        kind: {n: spread.median for n, spread in of.items()} for kind, of in spreads.items()
-    }
+    spreads = {kind: {n: timings.spread((kind, n)) for n in points} for kind in ("score", "judge")}
+    medians = {kind: {n: spread.median for n, spread in of.items()} for kind, of in spreads.items()}
     device = jax.devices()[0]
     named = {"model": model.name, "platform": device.platform, "device": device.device_kind}
     return Curve(**medians, context=context, **named), spreads
@@ -146,6 +144,7 @@ class Split:
       judge: of scoring, law and acceptance.
       settle: of committing and telling the drafter.
       drafted: eligible tokens each step.
+      passes: draft passes each step.
       emitted: tokens each step.
     """
 
@@ -153,6 +152,7 @@ class Split:
     judge: tuple[float, ...]
     settle: tuple[float, ...]
     drafted: tuple[int, ...]
+    passes: tuple[int, ...]
     emitted: tuple[int, ...]
 
     def medians(self) -> dict[str, float]:
@@ -161,9 +161,13 @@ class Split:
         return {name: Spread.of(values).median for name, values in parts.items()}
 
 
-def split(
-    engine: Engine, prompt: str | Sequence[int], row: Sampling, limit: int = 64
-) -> Split:
+def join(splits: Sequence[Split]) -> Split:
+    """One after the other."""
+    fields = [field.name for field in dataclasses.fields(Split)]
+    return Split(*[sum((getattr(one, name) for one in splits), ()) for name in fields])
+
+
+def split(engine: Engine, prompt: str | Sequence[int], row: Sampling, limit: int = 64) -> Split:
     """Decodes up to `limit` steps from the host, with a clock between the pieces.
 
     Args:
@@ -173,7 +177,9 @@ def split(
       limit: most steps; a few more are run first, which compile.
     """
     _walk(engine, prompt, row, 2)
-    return Split(*zip(*_walk(engine, prompt, row, limit), strict=True))
+    steps = _walk(engine, prompt, row, limit)
+    columns = zip(*steps, strict=True) if steps else [()] * len(dataclasses.fields(Split))
+    return Split(*columns)
 
 
 def _walk(engine: Engine, prompt, row: Sampling, limit: int) -> list[tuple]:
@@ -197,5 +203,5 @@ def _walk(engine: Engine, prompt, row: Sampling, limit: int) -> list[tuple]:
         state, commit = timed(_settle(engine.params, state, tree, judgement, **pair))
         spans = [end - begin for begin, end in zip(times, times[1:], strict=False)]
         drafted = int(tree.eligible[0, 1:].sum())
-        steps.append((*spans, drafted, int(commit.count[0])))
+        steps.append((*spans, drafted, int(tree.passes[0]), int(commit.count[0])))
     return steps

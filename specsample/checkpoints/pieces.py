@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import Any
 
 from specsample.checkpoints.vocabulary import Vocabulary
 from specsample.errors import UserError
@@ -29,8 +30,8 @@ def byte_table(words: Vocabulary, size: int) -> tuple[list[bytes], bool]:
     Raises:
       UserError: The vocabulary writes text in a way that is not supported.
     """
-    decoder = words.definition.get("decoder") or {"type": "none"}
-    steps = decoder.get("decoders", [decoder])
+    decoder: dict[str, Any] = words.definition.get("decoder") or {"type": "none"}
+    steps: list[dict[str, Any]] = decoder.get("decoders", [decoder])
     kinds = [step["type"] for step in steps]
     if "ByteLevel" in kinds:
         strips, convert = False, _from_byte_level

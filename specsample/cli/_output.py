@@ -1,10 +1,14 @@
-"""What commands say while they work; results go to stdout, all of this to stderr."""
+"""What commands say while they work, on stderr, and the record that they leave."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+
+from specsample.reporting.files import check_writable, write_json
+
+__all__ = ["check_writable", "progress", "warn", "write_json"]
 
 
 def warn(message: str) -> None:

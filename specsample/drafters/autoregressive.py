@@ -20,8 +20,7 @@ from specsample.trees import Topology
 from specsample.types import Commit, Prompt, TokenTree
 
 
-@struct.dataclass
-class AutoregressiveState:
+class AutoregressiveState(struct.PyTreeNode):
     """The draft model's cache, which holds every committed token, and its logits after the last."""
 
     cache: Any

@@ -18,8 +18,7 @@ from specsample.models.model import Model
 from specsample.types import Commit, Prompt, TokenTree
 
 
-@struct.dataclass
-class Recording:
+class Recording(struct.PyTreeNode):
     """What plain decoding of the same prompts with the same seeds committed."""
 
     tokens: Int[Array, "B L"]  # prompt and output, by absolute position

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -31,8 +30,7 @@ QUERIES = ("batch", "kv_heads", "group", "nodes", "head_dim")
 PANEL = ("batch", "kv_heads", "nodes", "head_dim")
 
 
-@struct.dataclass
-class View:
+class View(struct.PyTreeNode):
     """What the nodes of one pass can see; the same for every layer."""
 
     cache: KVCache
@@ -42,8 +40,7 @@ class View:
     nodes: tuple[int, ...] = struct.field(pytree_node=False)  # which nodes the pass runs
 
 
-@struct.dataclass
-class Sums:
+class Sums(struct.PyTreeNode):
     """An unfinished softmax: the greatest score, and sums relative to it."""
 
     top: Float[Array, "B KV G T"]
@@ -172,7 +169,7 @@ def attend(
 
 
 class Attention(nn.Module):
-    """Grouped-query attention (https://arxiv.org/abs/2305.13245); one group a head is the usual kind."""
+    """Grouped-query attention (https://arxiv.org/abs/2305.13245), of which the usual is a case."""
 
     config: DecoderConfig
 

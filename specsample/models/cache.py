@@ -10,6 +10,7 @@ Attention slices the blocks it needs out of the whole stack, so no layer is ever
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -20,16 +21,14 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 
-@struct.dataclass
-class Fresh:
+class Fresh(struct.PyTreeNode):
     """Keys and values of a tree's own nodes, not yet committed."""
 
     keys: Float[Array, "layers B KV N D"]
     values: Float[Array, "layers B KV N D"]
 
 
-@struct.dataclass
-class KVCache:
+class KVCache(struct.PyTreeNode):
     """Keys and values of committed tokens; the token in slot `s` has position `s`."""
 
     keys: Float[Array, "layers B KV S D"]
@@ -74,7 +73,8 @@ def append(
         cpu=windowed,
         default=scattered,
     )
-    return cache.replace(
+    return dataclasses.replace(
+        cache,
         keys=write(cache.keys, fresh.keys),
         values=write(cache.values, fresh.values),
         length=cache.length + count,

@@ -8,6 +8,8 @@ Shapes: `B` rows, `T` nodes that are run, `N` nodes of the tree, `E` width, `V` 
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
@@ -94,7 +96,7 @@ class Decoder(nn.Module):
 
     def _unroll(
         self, x: Float[Array, "B T E"], fresh: Fresh, view: View, taps: tuple[int, ...]
-    ) -> tuple[Array, Fresh, dict[int, Array | None]]:
+    ) -> tuple[Array, Fresh, dict[int, Any]]:
         kept, keys, values = {}, [], []
         for layer in range(self.config.layers):
             block = Block(self.config, keep=layer in taps, name=f"layers_{layer}")
@@ -111,13 +113,13 @@ class Decoder(nn.Module):
 
     def _scan(
         self, x: Float[Array, "B T E"], fresh: Fresh, view: View, taps: tuple[int, ...]
-    ) -> tuple[Array, Fresh, dict[int, Array | None]]:
+    ) -> tuple[Array, Fresh, dict[int, Any]]:
         layers = self.config.layers
-        scan = nn.scan(
+        scan: Any = nn.scan(
             Block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
-            in_axes=(0, 0, 0, nn.broadcast),
+            in_axes=(0, 0, 0, nn.broadcast),  # pyright: ignore[reportArgumentType]
             length=layers,
             metadata_params={nn.PARTITION_NAME: "layers"},
         )

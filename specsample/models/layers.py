@@ -9,7 +9,6 @@ import functools
 import math
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
@@ -202,7 +201,7 @@ def logits(weight: Float[Array, "V E"], x: Float[Array, "B N E"]) -> Float[Array
 
 
 class MLP(nn.Module):
-    """Two linear maps around an activation, which a third map may gate (GLU variants, 2002.05202)."""
+    """Two linear maps around an activation, which a third may gate (GLU, 2002.05202)."""
 
     config: DecoderConfig
 

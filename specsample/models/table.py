@@ -19,7 +19,6 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from specsample import trees
 from specsample.models.target import score_whole_tree
 from specsample.types import Prompt, Scores, TokenTree
 
@@ -35,8 +34,7 @@ NOWHERE = -1  # position of an unused slot, and of a node that has not run
 IMPOSSIBLE = -1e9  # a logit whose probability is exactly 0 in float32, and yet finite
 
 
-@struct.dataclass
-class TableFresh:
+class TableFresh(struct.PyTreeNode):
     """What a tree's nodes were when they ran."""
 
     tokens: Int[Array, "B N"]
@@ -45,8 +43,7 @@ class TableFresh:
     fault: Int[Array, "B N"]
 
 
-@struct.dataclass
-class TableCache:
+class TableCache(struct.PyTreeNode):
     """The tokens consumed so far."""
 
     tokens: Int[Array, "B S"]
@@ -149,19 +146,21 @@ class TableModel:
         """
         at = jnp.array(nodes, jnp.int32)
         positions = cache.length[:, None] + depths
-        fresh = fresh.replace(
+        fresh = dataclasses.replace(
+            fresh,
             tokens=fresh.tokens.at[:, at].set(tokens),
             positions=fresh.positions.at[:, at].set(positions),
         )
         previous = visible & (fresh.positions[:, None, :] == positions[..., None] - 1)
         parents = jnp.where(previous.any(-1), jnp.argmax(previous, -1), -1)
         fault = jnp.where(_gapless(cache, fresh, depths, visible), FINE, POSITION)
-        fresh = fresh.replace(
+        fresh = dataclasses.replace(
+            fresh,
             parents=fresh.parents.at[:, at].set(parents.astype(jnp.int32)),
             fault=fresh.fault.at[:, at].set(fault.astype(jnp.int32)),
         )
         inherited = jnp.max(jnp.where(visible, fresh.fault[:, None, :], FINE), -1)
-        fresh = fresh.replace(fault=fresh.fault.at[:, at].set(inherited))
+        fresh = dataclasses.replace(fresh, fault=fresh.fault.at[:, at].set(inherited))
         window = [
             self._token(cache, fresh, positions - back, visible)
             for back in reversed(range(self.order))
@@ -217,7 +216,8 @@ class TableModel:
         fault = jnp.where((count > 0) & ~_intact(cache), POSITION, fault)
         target = jnp.where(taken, slot, slots)
         put = jax.vmap(lambda row, where, new: row.at[where].set(new, mode="drop"))
-        return cache.replace(
+        return dataclasses.replace(
+            cache,
             tokens=put(cache.tokens, target, along(fresh.tokens)),
             positions=put(cache.positions, target, along(fresh.positions)),
             length=cache.length + count,

@@ -134,9 +134,10 @@ class LanguageModel:
         if not all(0 <= tap <= self.config.layers for tap in taps):
             raise ValueError(f"{taps=}; a model of {self.config.layers} layers has 0 to that many")
         positions = cache.length[:, None] + depths
-        logits, features, fresh = Decoder(self.config).apply(
+        outputs: Any = Decoder(self.config).apply(
             {"params": params}, tokens, positions, visible, cache, fresh, nodes, taps
         )
+        logits, features, fresh = outputs
         # Acceptance scans over nodes: with whole rows on every device it needs no collective.
         logits = nn.with_logical_constraint(
             logits, ("rows", "nodes", None), fallback=nn.spmd.RulesFallback.NO_CONSTRAINT
@@ -164,7 +165,8 @@ class LanguageModel:
         count = self.config.layers
         bare = params["embedder"]["embedding"][tokens]
         cache = self._empty(tokens.shape[0], 0)
-        scores = self.score(params, cache, trees.chain(tokens), tuple(range(count + 1)))
+        score = jax.jit(self.score, static_argnums=3)
+        scores: Any = score(params, cache, trees.chain(tokens), tuple(range(count + 1)))
         outputs = [("embedder", bare)]
         names = [f"layers_{layer}" for layer in range(count)] + ["final_norm"]
         outputs += [(name, scores.features[:, :, tap]) for tap, name in enumerate(names)]

@@ -15,7 +15,7 @@ from typing import IO, Any
 from specsample.errors import UserError
 
 
-def check_file(path: Path | None) -> None:
+def check_writable(path: Path | None) -> None:
     """Refuses a file that could not be written later, before any work is done.
 
     Args:
@@ -69,7 +69,7 @@ def whole(path: Path) -> Iterator[IO[bytes]]:
     Raises:
       UserError: it cannot be written.
     """
-    check_file(path)
+    check_writable(path)
     partial = None
     try:
         with tempfile.NamedTemporaryFile(dir=path.absolute().parent, delete=False) as handle:

@@ -66,15 +66,9 @@ class ChatTemplate:
                 "that is tuned for conversations."
             )
         pieces = words.pieces()
-        names = {
-            "bos_token": words.bos_id,
-            "eos_token": next(iter(words.eos_ids), None),
-        }
-        return cls(
-            words.chat_template,
-            label,
-            **{n: pieces.get(i, "") for n, i in names.items()},
-        )
+        roles = {"bos_token": words.bos_id, "eos_token": next(iter(words.eos_ids), -1)}
+        names = {role: pieces.get(-1 if i is None else i, "") for role, i in roles.items()}
+        return cls(words.chat_template, label, **names)
 
     def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
         """Turns a conversation into text.

@@ -1,0 +1,1 @@
+"""Proof, by enumeration and by comparison, that decoding keeps the target's law."""

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from specsample import decoding, sampling, trees
 from specsample.types import DecodeState, Params, TokenTree
+from specsample.verification import rows
 
 ROWS = 512  # branches that run at once; one shape, hence one compilation
 UNRESOLVED = 2e-6  # cells narrower than this get lost in float32 and are left out
@@ -40,12 +41,14 @@ class Pair:
       target, drafter: static.
       accept: the rule in question.
       among: rules that share one compiled program with `accept`, or nothing.
+      axes: of the rows in a state; see `rows.batch_axes`.
     """
 
     target: Any
     drafter: Any
     accept: Any
-    among: tuple[Any, ...] = ()
+    among: tuple[Any, ...]
+    axes: DecodeState
 
     @property
     def rules(self) -> tuple[Any, ...]:
@@ -113,12 +116,11 @@ class Branches:
     @classmethod
     def whole(cls, weight: np.ndarray, drafter: Any) -> Branches:
         """One branch a state, with every uniform in the middle."""
-        rows = len(weight)
         half = [
-            np.full((rows, size), 0.5, np.float32)
+            np.full((len(weight), size), 0.5, np.float32)
             for size in (drafter.draws, drafter.nodes, drafter.depth + 1)
         ]
-        return cls(np.arange(rows), np.asarray(weight, np.float64), *half)
+        return cls(np.arange(len(weight)), np.asarray(weight, np.float64), *half)
 
     def take(self, index: np.ndarray) -> Branches:
         """Some of them, in any order."""
@@ -134,12 +136,12 @@ class Branches:
           cells: points and weights `[R, C]`; cells of weight 0 are left out.
         """
         points, weights = cells
-        rows, which = np.nonzero(weights > 0)
-        finer = self.take(rows)
-        column = np.broadcast_to(column, self.origin.shape)[rows]
+        branch, cell = np.nonzero(weights > 0)
+        finer = self.take(branch)
+        column = np.broadcast_to(column, self.origin.shape)[branch]
         values = getattr(finer, name).copy()
-        values[np.arange(len(rows)), column] = points[rows, which]
-        weight = finer.weight * weights[rows, which]
+        values[np.arange(len(branch)), column] = points[branch, cell]
+        weight = finer.weight * weights[branch, cell]
         return dataclasses.replace(finer, weight=weight, **{name: values})
 
     def join(self, other: Branches) -> Branches:
@@ -180,7 +182,7 @@ def run(pair: Pair, params: Params, states: DecodeState, branches: Branches, *wa
     Args:
       pair: what to run.
       params: of both.
-      states: on the host; without keys, since all noise is given.
+      states: from `rows.to_front`; without keys, since all noise is given.
       branches: of these states.
       *wanted: names of fields of `Seen`.
 
@@ -192,6 +194,7 @@ def run(pair: Pair, params: Params, states: DecodeState, branches: Branches, *wa
         index = np.minimum(np.arange(begin, begin + ROWS), len(branches.origin) - 1)
         chunk = branches.take(index)
         state = jax.tree.map(lambda x, at=chunk.origin: x[at], states)
+        state = rows.from_front(state, pair.axes)
         noise = sampling.Noise(chunk.draft, chunk.accept, chunk.token)
         seen = _observe(
             params,
@@ -203,6 +206,8 @@ def run(pair: Pair, params: Params, states: DecodeState, branches: Branches, *wa
             rules=pair.rules,
         )
         real = min(ROWS, len(branches.origin) - begin)
+        if "after" in wanted:
+            seen = dataclasses.replace(seen, after=rows.to_front(seen.after, pair.axes))
         part = [getattr(seen, name) for name in wanted]
         pieces.append(jax.tree.map(lambda x, n=real: np.asarray(x)[:n], part))
     return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)

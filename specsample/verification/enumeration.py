@@ -22,6 +22,7 @@ from specsample import acceptance
 from specsample.drafters.none import NoDraft
 from specsample.types import DecodeState, Params, Statistics
 from specsample.verification.branches import Branches, Pair, run
+from specsample.verification.rows import batch_axes, to_front
 from specsample.verification.splitting import check_draws, distinct, split_draft, split_verdict
 
 Law = Mapping[tuple[int, ...], float]
@@ -102,16 +103,15 @@ def law_of_step(
     """
     if reference is None:
         reference = target_law(params, state, target=target, horizon=horizon)
-    pair = Pair(target, drafter, accept, tuple(among))
-    states = host(state)
-    rows = np.arange(len(states.length))
-    weight, owner = np.ones(len(rows)), rows
-    accepted = np.zeros(len(rows))
+    pair = Pair(target, drafter, accept, tuple(among), batch_axes(params, state, target, drafter))
+    states = to_front(state, pair.axes)
+    rows = len(states.length)
+    weight, owner, accepted = np.ones(rows), np.arange(rows), np.zeros(rows)
     for taken in range(steps):
         branches, after = _step(pair, params, states, weight, breaks, ends and not taken)
         if not taken:
             gained = after.statistics.accepted - states.statistics.accepted[branches.origin]
-            accepted = np.bincount(owner[branches.origin], branches.weight * gained, len(rows))
+            accepted = np.bincount(owner[branches.origin], branches.weight * gained, rows)
         states, weight, owner = _merge(after, branches.weight, owner[branches.origin])
     laws = _laws(states, weight, owner, state, horizon)
     return [
@@ -123,18 +123,15 @@ def law_of_step(
 def target_law(params: Params, state: DecodeState, *, target: Any, horizon: int) -> list[Law]:
     """The law of each row's next tokens under plain decoding, from the same state."""
     batch = state.length.shape[0]
-    plain = state.replace(draft=(), statistics=Statistics.zeros(batch, 0))
-    pair = Pair(target, NoDraft(), acceptance.Exact())
-    states, weight, owner = host(plain), np.ones(batch), np.arange(batch)
+    plain = dataclasses.replace(state, draft=(), statistics=Statistics.zeros(batch, 0))
+    bare = Params(params.target, ())
+    axes = batch_axes(bare, plain, target, NoDraft())
+    pair = Pair(target, NoDraft(), acceptance.Exact(), (), axes)
+    states, weight, owner = to_front(plain, axes), np.ones(batch), np.arange(batch)
     for _ in range(horizon):
-        branches, after = _step(pair, params.replace(drafter=()), states, weight, (), False)
+        branches, after = _step(pair, bare, states, weight, (), False)
         states, weight, owner = _merge(after, branches.weight, owner[branches.origin])
     return _laws(states, weight, owner, state, horizon)
-
-
-def host(state: DecodeState) -> DecodeState:
-    """A state in numpy, without its keys: all its noise will be given."""
-    return jax.tree.map(np.asarray, state.replace(keys=None))
 
 
 def _step(pair, params, states, weight, breaks, ends):
@@ -157,7 +154,7 @@ def _step(pair, params, states, weight, breaks, ends):
 def _merge(states, weight, owner):
     """Adds up branches that led to the same state: they have the same future."""
     silent = jax.tree.map(np.zeros_like, (states.logprobs, states.statistics))
-    states = states.replace(logprobs=silent[0], statistics=silent[1])
+    states = dataclasses.replace(states, logprobs=silent[0], statistics=silent[1])
     first, group = distinct(owner, *jax.tree.leaves(states))
     total = np.bincount(group, weight, len(first))
     return jax.tree.map(lambda x: x[first], states), total, owner[first]

@@ -12,11 +12,11 @@ ROWS = [
     "types errors",
     "trees sampling analysis",
     "protocols acceptance",
-    "decoding",
+    "accounting prefill decoding",
     "models",
     "drafters",
-    "partitioning checkpoints pretrained tasks training planning verification engine bench"
-    " launch integrations",
+    "partitioning checkpoints pretrained tasks training planning verification bench launch"
+    " integrations engine loading options requests completions streaming compilation reporting",
     "cli",
 ]
 ROW = {name: row for row, names in enumerate(ROWS) for name in names.split()}

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from specsample.models.decoder import DecoderConfig
 from specsample.models.target import LanguageModel
 from specsample.types import Prompt, TokenTree

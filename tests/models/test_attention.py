@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from specsample.models import attention
 from specsample.models.cache import KVCache
 

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from specsample.models import cache as caches
 
 LAYERS, HEADS, SLOTS, NODES, DIM = 2, 3, 7, 6, 4

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+
 from specsample import trees
 from specsample.models.decoder import DecoderConfig
 

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from specsample.models import layers
 
 FORMS = (layers.feature_major, layers.token_major)

@@ -1,0 +1,81 @@
+"""Decode a task as a gin run file says, resuming where an earlier run stopped.
+
+    specsample run --gin_file=configs/runs/humaneval_smoke.gin --gin.OUTPUT_DIR='"outputs/smoke"'
+
+Run files are found by name from any directory. Macros that all of them read: MODEL, DRAFT_MODEL,
+DRAFTER, ACCEPTANCE, SAMPLING, MIXTURE_OR_TASK_NAME, BATCH_SIZE, SEEDS, NUM_DECODES, NUM_EXAMPLES and
+OUTPUT_DIR. What is bound and never read is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from specsample.cli import _gin, _models, _output
+from specsample.errors import UserError
+from specsample.reporting import tables
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options, with T5X's names."""
+    parser.add_argument(
+        "--gin_file",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="a run file, or a part of one; repeatable, later ones win",
+    )
+    parser.add_argument(
+        "--gin_bindings",
+        action="append",
+        default=[],
+        metavar="'NAME = VALUE'",
+        help="wins over files; --gin.NAME=VALUE is short for it",
+    )
+    parser.add_argument(
+        "--gin_search_paths",
+        default=".",
+        metavar="DIR,DIR",
+        help="where files are looked for, before the configurations that are installed",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs, prints totals, and writes them to `--json` too."""
+    _output.check_writable(args.json)
+    from specsample.tasks import experiment
+
+    paths = [path for path in args.gin_search_paths.split(",") if path]
+    configured = _gin.configure(experiment.run, args.gin_file, args.gin_bindings, paths)
+    _models.keep_compiled()
+    with _output.progress("decoding") as update:
+        try:
+            summary = configured(configuration=_gin.operative, progress=update)
+        except UserError as error:
+            raise UserError(_gin.undecorated(error)) from error
+        except TypeError as error:
+            # An entry without a value; gin's message names it, and nothing has run yet.
+            if "required" not in str(error):
+                raise
+            raise UserError(f"configuration: {_gin.undecorated(error)}") from error
+    _show(summary)
+    _output.write_json(args.json, summary)
+    return 0
+
+
+def _show(summary: dict[str, Any]) -> None:
+    statistics = summary["statistics"]
+    rows = [
+        ["completions", summary["records"]],
+        ["tokens emitted", statistics["counters"].get("emitted", 0)],
+        ["tokens per target pass (tau)", statistics["tau"]],
+        ["acceptance of tested drafts (alpha)", statistics["alpha"]],
+        ["drafted per target pass", statistics["mean_drafted"]],
+        ["tokens per second, compilations left out", summary["tokens_per_second"]],
+        ["lossless", summary["lossless"]],
+    ]
+    title = f"{summary['task']} with {summary['model']}: {summary['drafter']}"
+    tables.show(title, ("", ""), [[name, tables.shown(value)] for name, value in rows])
+    if not summary["lossless"]:
+        _output.warn(f"acceptance {summary['acceptance']} is lossy: the output's law is not the target's.")
