@@ -64,8 +64,8 @@ class Engine:
           **drafter_options: of a drafter given by name.
 
         Raises:
-          UserError: unknown names or options, options of a drafter that is built already, a draft with
-            another vocabulary.
+          UserError: unknown names or options, options of a drafter that is built already, a draft
+            with another vocabulary.
         """
         if draft is not None:
             draft = reconcile(model, draft)

@@ -259,5 +259,7 @@ def make_controls(
         min_new=row(min_new, jnp.int32),
         max_new=row(max_new, jnp.int32),
         eos=jnp.broadcast_to(ids, (batch, ids.shape[0])),
-        bias=None if bias is None else jnp.broadcast_to(bias, (batch, jnp.shape(bias)[-1])),
+        bias=None
+        if bias is None
+        else jnp.broadcast_to(jnp.asarray(bias, jnp.float32), (batch, jnp.shape(bias)[-1])),
     )

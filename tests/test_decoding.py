@@ -15,11 +15,12 @@ from specsample.drafters.autoregressive import Autoregressive
 from specsample.drafters.none import NoDraft
 from specsample.options import Sampling, to_controls
 from specsample.trees import Topology
-from specsample.types import CONTEXT, EOS, LENGTH, RUNNING, Params, Prompt
+from specsample.types import CONTEXT, EOS, LENGTH, Params, Prompt
 from tests.drafters import toys
 
 STATIC = ("target", "drafter", "accept")
 FOREVER = 10**6
+EXACT = Exact()
 start = jax.jit(decoding.start, static_argnames=("target", "drafter", "slots"))
 generate = jax.jit(decoding.generate, static_argnames=STATIC)
 step = jax.jit(decoding.step, static_argnames=STATIC)
@@ -47,7 +48,7 @@ def begin(model, drafter, params, rows, options, slots=24):
     )
 
 
-def finish(model, drafter, params, state, accept=Exact(), steps=FOREVER):
+def finish(model, drafter, params, state, accept=EXACT, steps=FOREVER):
     both = Params(model.params, params)
     static = dict(target=model.network, drafter=drafter, accept=accept)
     return generate(both, state, steps, **static)
@@ -128,19 +129,6 @@ def test_only_what_a_row_keeps_is_counted(ended):
     assert int(ended.statistics.target_passes[9]) == 0  # a row without budget takes no step
 
 
-@pytest.mark.parametrize("gamma", [1, 2, 5, 8])
-def test_a_draft_that_equals_its_target_is_accepted_for_ever(gamma):
-    model = toys.table(seed=1, context=200)
-    drafter, params = autoregressive.build(model, gamma=gamma)
-    options = [Sampling(temperature=t, max_new_tokens=150, top_k=k) for t, k in ((1.0, 0), (0, 0))]
-    state = begin(model, drafter, params, [[1, 2, 3], [4]], options, slots=160)
-    state = finish(model, drafter, params, state)
-    check_statistics(state)
-    np.testing.assert_array_equal(state.statistics.accepted, state.statistics.drafted)
-    np.testing.assert_array_equal(state.statistics.corrections, [0, 0])
-    assert int(state.statistics.target_passes[0]) == -(-150 // (gamma + 1))
-
-
 TARGET, DRAFT = toys.table(seed=1), toys.table(seed=2)
 MIXED = [
     Sampling(temperature=1.0, max_new_tokens=18),
@@ -168,7 +156,7 @@ def test_logprobs_are_the_raw_targets_for_every_kind_of_token():
     state = begin(TARGET, drafter, params, PROMPTS, MIXED)
     kinds = set()
     static = dict(target=TARGET.network, drafter=drafter, accept=Exact())
-    for number in range(30):
+    for _ in range(30):
         before = state
         state, commit = step(Params(TARGET.params, params), before, **static)
         assert not bool((commit.count[before.done] > 0).any())
@@ -178,7 +166,7 @@ def test_logprobs_are_the_raw_targets_for_every_kind_of_token():
         kinds |= {"bonus"} if gained.bonus.any() else set()
         if bool(state.done.all()):
             break
-    assert kinds == {"drafted", "corrected", "bonus"} and number < 29
+    assert kinds == {"drafted", "corrected", "bonus"} and bool(state.done.all())
     check_statistics(state)
     for row in range(len(PROMPTS)):
         tokens = state.tokens[row, : int(state.length[row])].tolist()
@@ -193,6 +181,12 @@ def chain_run():
     drafter = Autoregressive(DRAFT.network, Topology.chain(3))
     state = begin(TARGET, drafter, DRAFT.params, PROMPTS, MIXED)
     return drafter, state, finish(TARGET, drafter, DRAFT.params, state)
+
+
+@functools.cache
+def plain_run():
+    state = begin(TARGET, NoDraft(), (), PROMPTS, MIXED)
+    return finish(TARGET, NoDraft(), (), state, Match())
 
 
 def equal(one, other):
@@ -227,9 +221,7 @@ def test_match_says_the_same_whatever_is_drafted():
     drafter, _, _ = chain_run()
     state = begin(TARGET, drafter, DRAFT.params, PROMPTS, MIXED)
     drafted = finish(TARGET, drafter, DRAFT.params, state, Match())
-    state = begin(TARGET, NoDraft(), (), PROMPTS, MIXED)
-    plain = finish(TARGET, NoDraft(), (), state, Match())
-    np.testing.assert_array_equal(drafted.tokens, plain.tokens)
+    np.testing.assert_array_equal(drafted.tokens, plain_run().tokens)
     assert int(drafted.statistics.accepted.sum()) > 0
 
 
@@ -271,11 +263,9 @@ class Probe(Autoregressive):
         )
 
 
-@pytest.mark.parametrize("chunk", [2, 8, 64])
+@pytest.mark.parametrize("chunk", [2, 64])
 def test_drafters_are_told_every_token_with_the_feature_that_predicted_it(chunk):
-    model = dataclasses.replace(
-        TARGET, network=dataclasses.replace(TARGET.network, chunk=chunk)
-    )
+    model = dataclasses.replace(TARGET, network=dataclasses.replace(TARGET.network, chunk=chunk))
     drafter = Probe(DRAFT.network, Topology.chain(2))
     state = begin(model, drafter, DRAFT.params, PROMPTS, MIXED)
     np.testing.assert_array_equal(state.draft.length, state.length)
@@ -293,10 +283,9 @@ def test_drafters_are_told_every_token_with_the_feature_that_predicted_it(chunk)
             np.testing.assert_array_equal(state.draft.features[row, place], logits[tuple(before)])
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 8])
-def test_a_prompt_in_chunks_equals_the_whole(chunk):
+def test_a_prompt_in_chunks_equals_the_whole():
     states = []
-    for size in (chunk, 64):
+    for size in (3, 64):
         model = dataclasses.replace(TARGET, network=dataclasses.replace(TARGET.network, chunk=size))
         drafter = Autoregressive(DRAFT.network, Topology.chain(3))
         states.append(begin(model, drafter, DRAFT.params, PROMPTS, MIXED))
@@ -322,30 +311,17 @@ def test_one_impossible_token_is_no_fault():
     model = dataclasses.replace(CYCLE, params={"logits": logits})
     drafter, params = autoregressive.build(CYCLE, gamma=1)
     options = [Sampling(max_new_tokens=9), Sampling(max_new_tokens=9, temperature=1.0)]
-    state = finish(model, drafter, params, begin(model, drafter, params, [[0], [7]], options, SLOTS))
+    state = finish(
+        model, drafter, params, begin(model, drafter, params, [[0], [7]], options, SLOTS)
+    )
     assert state.fault.tolist() == [0, 0]
     assert output(state, 0) == [1, 2, 5, 6, 7, 0, 1, 2, 5]
 
 
-@pytest.mark.parametrize("context", [2, 7, 9])
-def test_a_draft_with_a_shorter_context_leaves_the_rest_to_the_target(context):
-    network = dataclasses.replace(TARGET.network, context=context)
-    drafter = Autoregressive(network, Topology.chain(3))
-    rows, options = [[1, 2, 3], [4]], [Sampling(max_new_tokens=12)] * 2
-    state = finish(TARGET, drafter, TARGET.params, begin(TARGET, drafter, TARGET.params, rows, options))
-    plain = finish(TARGET, NoDraft(), (), begin(TARGET, NoDraft(), (), rows, options))
-    np.testing.assert_array_equal(state.tokens, plain.tokens)
-    assert (state.statistics.drafted <= context).all()
-    assert not state.cache.fault.any()
-
-
 def test_rows_that_end_early_leave_the_others_alone():
-    _, _, whole = chain_run()
-    drafter = Autoregressive(DRAFT.network, Topology.chain(3))
-    state = begin(TARGET, drafter, DRAFT.params, PROMPTS, MIXED)
+    drafter, state, whole = chain_run()
     state = dataclasses.replace(state, finish=state.finish.at[1].set(LENGTH))
     other = finish(TARGET, drafter, DRAFT.params, state)
     for row in (0, 2, 3):
         assert output(other, row) == output(whole, row)
     assert output(other, 1) == [] and int(other.statistics.target_passes[1]) == 0
-    assert (state.finish[0], int(state.finish[1])) == (RUNNING, LENGTH)

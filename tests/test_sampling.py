@@ -227,9 +227,7 @@ def test_every_node_sees_the_law_that_its_committed_path_would():
         for node in range(nodes):
             path = [tokens[row, j] for j in np.flatnonzero(TREE.ancestors[node]) if j]
             eos = EOS if options.eos_ids is None else options.eos_ids
-            wanted = law_slowly(
-                logits[row, node], PROMPTS[row], OUTPUTS[row] + path, options, eos
-            )
+            wanted = law_slowly(logits[row, node], PROMPTS[row], OUTPUTS[row] + path, options, eos)
             np.testing.assert_allclose(found[row, node], wanted, atol=3e-6, err_msg=(row, node))
 
 

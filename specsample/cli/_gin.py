@@ -72,7 +72,7 @@ def configure(
     paths = (*search_paths, str(shipped.parent), str(shipped), str(shipped / "runs"))
     config._LOCATION_PREFIXES[:] = list(dict.fromkeys(("", *paths)))
     gin.clear_config()
-    # Registered first: whatever a file calls it, and whichever module is `__main__`, it is this one.
+    # Registered first, so that it is this one under whatever name a file imports it.
     wrapped = gin.external_configurable(entry, module=entry.__module__)
     try:
         gin.parse_config_files_and_bindings(gin_files, None, finalize_config=False)

@@ -27,7 +27,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--draft_model", help="a second model, for drafters that use one; named like --model"
     )
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of weights and activations")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of weights and values")
 
 
 def add_method(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,9 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         "--drafter", default="none", choices=NAMES, help="who guesses: %(choices)s (%(default)s)"
     )
     parser.add_argument(
-        "--accept", default="exact", help="which guesses survive: exact, longest, match, or lossy: "
+        "--accept",
+        default="exact",
+        help="which guesses survive: exact, longest, match, or lossy: "
         "topk, typical, lenient (%(default)s)",
     )
     parser.add_argument("--gamma", type=int, help="most tokens to draft in a step")
@@ -55,7 +57,8 @@ def keep_compiled() -> None:
 
     from specsample import pretrained
 
-    if jax.config.jax_compilation_cache_dir is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    told = jax.config.jax_compilation_cache_dir is not None
+    if not told and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         # A program fits the machine it was compiled on, and a home may be shared by several.
         folder = pretrained.cache_folder() / "xla" / platform.node()
         jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -1,8 +1,8 @@
 """A first look: one model, every drafter, the same text, and how fast it came.
 
 Fetches SmolLM2-135M once, decodes HumanEval problems and an editing task plainly and with each
-drafter, streams one answer with the origin of its tokens in colour, and leaves a table, a plot and a
-JSON file. Compilation is left out of all times.
+drafter, streams one answer with the origin of its tokens in colour, and leaves a table, a plot and
+a JSON file. Compilation is left out of all times.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ _COLUMNS = (
     "equal", "near ties", "different",
 )  # fmt: skip
 _NOTE = (
-    "speed-up: total time of plain decoding over total time, same prompts, same tokens. simulated is "
-    "no method but a probe: it repeats a recording, right four times in five, at no cost. "
-    "autoregressive is left out: it needs a smaller model with the same vocabulary (--draft_model); "
-    "with the target as its own draft it accepts everything and costs more than it saves."
+    "speed-up: rates from totals, same prompts, tokens of answers only. simulated is no method but "
+    "a probe: it repeats a recording, right four times in five, at no cost. autoregressive needs a "
+    "smaller model with the same vocabulary (--draft_model); with the target as its own draft it "
+    "accepts everything and costs more than it saves, so it is left out here."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    parser.add_argument(
-        "--output_dir", type=Path, default=Path("outputs/demo"), help="%(default)s"
-    )
+    parser.add_argument("--output_dir", type=Path, default=Path("outputs/demo"), help="%(default)s")
     parser.add_argument("--max_new_tokens", type=int, default=96, help="per answer (%(default)s)")
     parser.add_argument("--color", action="store_true", help="colours even if this is no terminal")
     _models.add_model(parser)

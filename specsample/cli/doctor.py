@@ -81,7 +81,8 @@ def _words(model: Any) -> tuple[dict[str, Any], list[str]]:
     """The tokenizer, and whether text survives it."""
     tokenizer, ids = model.tokenizer, model.network.vocab
     if tokenizer is None:
-        return {"tokenizer_ids": None, "round_trip": None, "eos_ids": None}, ["there is no tokenizer"]
+        absent = dict.fromkeys(("tokenizer_ids", "round_trip", "eos_ids"))
+        return absent, ["there is no tokenizer"]
     back = tokenizer.decode(tokenizer.encode(_TEXT))
     faults = [] if back == _TEXT else [f"the tokenizer turns {_TEXT!r} into {back!r}"]
     if tokenizer.vocab_size > ids:

@@ -3,8 +3,8 @@
     specsample run --gin_file=configs/runs/humaneval_smoke.gin --gin.OUTPUT_DIR='"outputs/smoke"'
 
 Run files are found by name from any directory. Macros that all of them read: MODEL, DRAFT_MODEL,
-DRAFTER, ACCEPTANCE, SAMPLING, MIXTURE_OR_TASK_NAME, BATCH_SIZE, SEEDS, NUM_DECODES, NUM_EXAMPLES and
-OUTPUT_DIR. What is bound and never read is an error.
+DRAFTER, ACCEPTANCE, SAMPLING, MIXTURE_OR_TASK_NAME, BATCH_SIZE, SEEDS, NUM_DECODES, NUM_EXAMPLES
+and OUTPUT_DIR. What is bound and never read is an error.
 """
 
 from __future__ import annotations
@@ -78,4 +78,5 @@ def _show(summary: dict[str, Any]) -> None:
     title = f"{summary['task']} with {summary['model']}: {summary['drafter']}"
     tables.show(title, ("", ""), [[name, tables.shown(value)] for name, value in rows])
     if not summary["lossless"]:
-        _output.warn(f"acceptance {summary['acceptance']} is lossy: the output's law is not the target's.")
+        rule = summary["acceptance"]
+        _output.warn(f"acceptance {rule} is lossy: the output's law is not the target's.")

@@ -1,8 +1,8 @@
 """Certify that drafters and acceptance rules keep the target's law.
 
-Small table models are enumerated, without sampling noise, and the whole loop is sampled. Then every
-drafter decodes greedily with the real model and must equal plain decoding, up to near ties. The exit
-status is 1 if a pair fails, and it is named.
+Small table models are enumerated, without sampling noise, and the whole loop is sampled. Then
+every drafter decodes greedily with the real model and must equal plain decoding, up to near ties.
+The exit status is 1 if a pair fails, and it is named.
 """
 
 from __future__ import annotations

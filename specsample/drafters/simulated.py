@@ -87,7 +87,17 @@ class Simulated:
 def build(
     target: Model, draft: Model | None = None, alpha: float = 0.8, gamma: int = 4
 ) -> tuple[Simulated, Recording]:
-    """A drafter with the same acceptance at every depth; its recording is still to be made."""
+    """A drafter with the same acceptance at every depth; its recording is still to be made.
+
+    Args:
+      target: whose recorded tokens are repeated.
+      draft: unused.
+      alpha: chance that a guess is right.
+      gamma: guesses a step.
+
+    Raises:
+      ValueError: if alpha is no rate or gamma is negative.
+    """
     if gamma < 0:
         raise ValueError(f"gamma must be 0 or more, got {gamma}")
     drafter = Simulated((alpha,) * gamma, target.network.vocab)

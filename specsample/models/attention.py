@@ -184,7 +184,8 @@ class Attention(nn.Module):
     ) -> tuple[Float[Array, "B T E"], tuple[Array, Array]]:
         """Returns the output, and keys and values with those of the nodes that were run."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
-        query, new_keys, new_values = self._project(x, view)
+        # Without the barrier XLA rotates again in each of the kernels that read the queries.
+        query, new_keys, new_values = lax.optimization_barrier(self._project(x, view))
         keys = nn.with_logical_constraint(put(keys, new_keys, view.nodes), PANEL)
         values = nn.with_logical_constraint(put(values, new_values, view.nodes), PANEL)
         mixed = attend(query, keys, values, view, layer)

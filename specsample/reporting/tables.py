@@ -21,7 +21,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
     for index, heading in enumerate(columns):
         cells = [row[index] for row in rows if row[index] is not None]
         numeric = bool(cells) and all(isinstance(c, int | float) for c in cells)
-        made.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        side = "right" if numeric else "left"
+        made.add_column(heading, justify=side, overflow="fold", no_wrap=numeric)
     for row in rows:
         made.add_row(*[shown(cell) for cell in row])
     return made
@@ -43,5 +44,6 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> N
     from rich.console import Console
 
     console = Console(highlight=False)
-    # A pipe has no width of its own, and a table that was cut to 80 columns helps nobody.
-    console.print(table(title, columns, rows), width=None if console.is_terminal else 120)
+    if not console.is_terminal:  # a pipe has no width of its own, and 80 columns are too few
+        console.width = 140
+    console.print(table(title, columns, rows))

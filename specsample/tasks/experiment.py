@@ -126,7 +126,8 @@ def _check(controls, batch_size, num_examples, seeds, num_decodes) -> None:
         if value < 1:
             raise UserError(f"{name}={value}; it must be 1 or more.")
     if num_decodes * STREAMS > 2**31:
-        raise UserError(f"num_decodes={num_decodes}; at most {2**31 // STREAMS}, or use more seeds.")
+        most = 2**31 // STREAMS
+        raise UserError(f"num_decodes={num_decodes}; use at most {most}, or more seeds.")
     if not seeds or len(set(seeds)) < len(seeds):
         raise UserError(f"seeds={tuple(seeds)}; give one or more, all different.")
     if controls.seed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from specsample.tasks.prompts import Example, Task
 
-_INVENTORY = '''class Inventory:
+_INVENTORY = """class Inventory:
     def __init__(self):
         self.items = {}
 
@@ -24,25 +24,28 @@ _INVENTORY = '''class Inventory:
 
     def total(self):
         return sum(self.items.values())
-'''
+"""
 
-_HARBOUR = """The harbour of Ostrava Bay was built in 1874 by a company that mined slate in the hills \
-above it. For sixty years barges carried slate to the railway at Port Ellery. When the mine closed \
-in 1936 the harbour lost its purpose, and the breakwater was left to the sea. In 1998 a group of \
-volunteers began to repair the breakwater with slate from the old mine. The harbour opened again in \
-2004, for fishing boats and for visitors, and it now earns more in a summer than the mine earned in \
-its best year."""
+_HARBOUR = """\
+The harbour of Ostrava Bay was built in 1874 by a company that mined slate in the hills \
+above it. For sixty years barges carried slate to the railway at Port Ellery. When the \
+mine closed in 1936 the harbour lost its purpose, and the breakwater was left to the sea. \
+In 1998 a group of volunteers began to repair the breakwater with slate from the old mine. \
+The harbour opened again in 2004, for fishing boats and for visitors, and it now earns \
+more in a summer than the mine earned in its best year."""
 
-_MINUTES = """Meeting of the garden committee, 12 May. Present: Rosa, Felix, Amara, Jun. Rosa \
-reported that the water tank leaks and that a new valve costs 40 euros. Felix will buy the valve \
-before Saturday. Amara asked for help with the compost heap, and Jun will help her on Sunday. The \
-committee agreed to open the gate at eight in the morning from June on. The next meeting of the \
-garden committee is on 9 June."""
+_MINUTES = """\
+Meeting of the garden committee, 12 May. Present: Rosa, Felix, Amara, Jun. Rosa reported \
+that the water tank leaks and that a new valve costs 40 euros. Felix will buy the valve \
+before Saturday. Amara asked for help with the compost heap, and Jun will help her on \
+Sunday. The committee agreed to open the gate at eight in the morning from June on. The \
+next meeting of the garden committee is on 9 June."""
 
-_LETTER = """Dear Mr. Okafor, thank you for you're letter of 3 March. We have recieved the two \
-boxes of books, but one of the boxes were damaged and the books in it is wet. Could you please send \
-an other copy of the atlas? We will of course pay for the shiping. With kind regards, the libary of \
-Northfield."""
+_LETTER = """\
+Dear Mr. Okafor, thank you for you're letter of 3 March. We have recieved the two boxes of \
+books, but one of the boxes were damaged and the books in it is wet. Could you please send \
+an other copy of the atlas? We will of course pay for the shiping. With kind regards, the \
+libary of Northfield."""
 
 _TABLE = """name: Lena Fischer, city: Bremen, age: 41
 name: Tomas Novak, city: Brno, age: 29

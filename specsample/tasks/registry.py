@@ -25,4 +25,5 @@ def load(name: str) -> Task:
         return importlib.import_module(f"specsample.tasks.{name}").load()
     if name.endswith(FILES):
         return importlib.import_module("specsample.tasks.jsonl").load(name)
-    raise UserError(f"unknown task {name!r}; choose from {', '.join(TASKS)}, or give a .jsonl file.")
+    known = ", ".join(TASKS)
+    raise UserError(f"unknown task {name!r}; choose from {known}, or give a .jsonl file.")

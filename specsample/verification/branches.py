@@ -15,6 +15,7 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
@@ -68,6 +69,11 @@ class OneOf:
     rules: tuple[Any, ...]
     which: Any
 
+    @property
+    def lossless(self) -> bool:
+        """Whether all of them are."""
+        return all(rule.lossless for rule in self.rules)
+
     def __call__(self, uniforms, draws, tree, probs):
         """See `protocols.Accept`."""
         if len(self.rules) == 1:
@@ -96,9 +102,7 @@ def _observe(params, state, noise, which, *, target, drafter, rules) -> Seen:
     tree = decoding.propose(params, state, noise, target=target, drafter=drafter)
     scores = target.score(params.target, state.cache, tree, drafter.taps)
     probs = sampling.law(scores.logits, tree, state.controls, state.history)
-    after, _ = decoding.advance(
-        params, state, noise, target=target, drafter=drafter, accept=accept
-    )
+    after, _ = decoding.advance(params, state, noise, target=target, drafter=drafter, accept=accept)
     accepted = after.statistics.accepted - state.statistics.accepted
     return Seen(tree, trees.depths(tree.parents), probs, accepted, after)
 
@@ -167,7 +171,11 @@ def cells_of_law(law: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cells_of_laws(laws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cells `[R, C]` in which one uniform gives a constant token under each of `laws` `[R, M, V]`."""
+    """Cells `[R, C]` in which a uniform gives one and the same token under each of some laws.
+
+    Args:
+      laws: `[R, M, V]`.
+    """
     laws = laws.astype(np.float64)
     upto = np.cumsum(laws, -1) / laws.sum(-1, keepdims=True)
     cuts = np.sort(upto.reshape(len(laws), -1), -1)
@@ -195,7 +203,7 @@ def run(pair: Pair, params: Params, states: DecodeState, branches: Branches, *wa
         chunk = branches.take(index)
         state = jax.tree.map(lambda x, at=chunk.origin: x[at], states)
         state = rows.from_front(state, pair.axes)
-        noise = sampling.Noise(chunk.draft, chunk.accept, chunk.token)
+        noise = sampling.Noise(*map(jnp.asarray, (chunk.draft, chunk.accept, chunk.token)))
         seen = _observe(
             params,
             state,

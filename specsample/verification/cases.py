@@ -124,8 +124,9 @@ def on_table(label: str, drafter: Any, params: Any = (), **options: Any) -> Subj
 
 
 def with_draft_model(label: str, drafter: Any) -> Subject:
-    """A subject that drafts with a table of its own, of every kind; against "sparse", "last-only"
-    has nothing in common with the target.
+    """A subject that drafts with a table of its own, of every kind.
+
+    One pair is disjoint: "sparse" targets never say what "last-only" drafts always say.
     """
     targets, drafts = target_laws(), draft_laws()
     sets = {"smooth, same": Params(targets["smooth"], targets["smooth"])}

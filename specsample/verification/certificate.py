@@ -109,7 +109,9 @@ def _named(names, known, kind) -> list[str]:
     names = list(known) if names == "all" else [names] if isinstance(names, str) else list(names)
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"no conformance case for {kind} {unknown[0]!r}; known: {', '.join(known)}")
+        raise ValueError(
+            f"no conformance case for {kind} {unknown[0]!r}; known: {', '.join(known)}"
+        )
     return names
 
 
@@ -132,14 +134,27 @@ def _certify_pair(drafter, name, trials, rows, seed, ends) -> Row:
         failure = failure or f"{type(error).__name__}: {error}"
     sampled = min(samples, key=lambda sample: sample.p_value) if samples else None
     if sampled is not None and (sampled.p_value < SIGNIFICANCE or sampled.low > 0):
-        failure = failure or f"sampled outputs: p={sampled.p_value:.1e}, TV at least {sampled.low:.3f}"
+        failure = (
+            failure or f"sampled outputs: p={sampled.p_value:.1e}, TV at least {sampled.low:.3f}"
+        )
     traces = sum(trial.loop.traces for trial in trials)
     if traces > len(trials):
         failure = failure or f"{traces} compilations for {len(trials)} shapes"
     verdict = FAILED if failure else LOSSLESS if rule.lossless else LOSSY
     seconds = time.perf_counter() - began
     return Row(
-        drafter, name, rule.lossless, verdict, seen, tv, worst, accepted, sampled, traces, seconds, failure
+        drafter,
+        name,
+        rule.lossless,
+        verdict,
+        seen,
+        tv,
+        worst,
+        accepted,
+        sampled,
+        traces,
+        seconds,
+        failure,
     )
 
 

@@ -89,7 +89,9 @@ def law_of_step(
     Args:
       params: of target and drafter.
       state: from `decoding.start`, or later.
-      target, drafter, accept: static.
+      target: static.
+      drafter: static.
+      accept: the rule.
       horizon: how many tokens the laws are over.
       steps: how many consecutive steps to take; the number of branches is exponential in it.
       among: rules to compile into one program with `accept`, for callers that try them all.
@@ -120,7 +122,9 @@ def law_of_step(
     ]
 
 
-def target_law(params: Params, state: DecodeState, *, target: Any, horizon: int) -> list[Law]:
+def target_law(
+    params: Params, state: DecodeState, *, target: Any, horizon: int
+) -> list[dict[tuple[int, ...], float]]:
     """The law of each row's next tokens under plain decoding, from the same state."""
     batch = state.length.shape[0]
     plain = dataclasses.replace(state, draft=(), statistics=Statistics.zeros(batch, 0))
@@ -171,7 +175,9 @@ def _laws(states, weight, owner, begin, horizon) -> list[dict[tuple[int, ...], f
         laws[row][new] = laws[row].get(new, 0.0) + float(share)
     for row, law in enumerate(laws):
         if abs(sum(law.values()) - 1) > LOST:
-            raise ValueError(f"row {row}: the weights of all branches add up to {sum(law.values())}")
+            raise ValueError(
+                f"row {row}: the weights of all branches add up to {sum(law.values())}"
+            )
     return laws
 
 

@@ -65,7 +65,8 @@ def greedy_equality(
     counts. It is excused if the model itself is undecided there.
 
     Args:
-      ours, theirs: generated ids of every row, without the prompt.
+      ours: generated ids of every row, without the prompt.
+      theirs: the same of the other decoder.
       logits_after: takes a row and the ids on which both agree so far, and returns the model's
         logits `[V]` for the next token; called for rows that differ.
       gap: a smaller one between the two largest logits is a near tie.

@@ -47,7 +47,7 @@ class Sampled:
     CONFIDENCE = 0.9999
 
 
-def compare(counts: Mapping[Any, int], law: Mapping[Any, float]) -> Sampled:
+def compare(counts: Mapping[Any, float], law: Mapping[Any, float]) -> Sampled:
     """Compares counts of outcomes with their probabilities."""
     rows = sum(counts.values())
     keys = sorted(set(counts) | set(law))

@@ -64,7 +64,9 @@ def check_draws(pair: Pair, params: Params, states: DecodeState, branches: Branc
     is drawn from: an interval of another length would show at one of its ends.
 
     Args:
-      pair, params, states: as for `split_draft`.
+      pair: what to run.
+      params: of both.
+      states: as for `split_draft`.
       branches: what `split_draft` returned.
 
     Returns:
@@ -104,9 +106,7 @@ def _compare(pair, tree, node, expected, free):
         )
 
 
-def split_verdict(
-    pair: Pair, params: Params, states: DecodeState, branches: Branches
-) -> Branches:
+def split_verdict(pair: Pair, params: Params, states: DecodeState, branches: Branches) -> Branches:
     """Refines branches with settled drafts until the whole step is settled."""
     if hasattr(pair.accept, "walk"):
         return _split_walk(pair, params, states, branches)
@@ -130,9 +130,7 @@ def _split_walk(pair, params, states, branches):
     weight = np.bincount(group, chances[rows, which], len(first))
     rows, which = rows[first], which[first]
     finer = branches.take(rows)
-    finer = dataclasses.replace(
-        finer, weight=finer.weight * weight, accept=combinations[which]
-    )
+    finer = dataclasses.replace(finer, weight=finer.weight * weight, accept=combinations[which])
     _, accepted, residual = (x[first] for x in outcome)
     return finer.split("token", accepted, cells_of_law(residual))
 
@@ -149,9 +147,7 @@ def _all_walks(pair, combinations, tree, probs):
     return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
 
 
-@functools.partial(
-    jax.jit, static_argnames=("accept", "depth"), compiler_options=COMPILER_OPTIONS
-)
+@functools.partial(jax.jit, static_argnames=("accept", "depth"), compiler_options=COMPILER_OPTIONS)
 def _walks(combinations, tree, probs, *, accept, depth):
     def one(uniforms):
         rows = jnp.broadcast_to(uniforms[None], tree.tokens.shape)

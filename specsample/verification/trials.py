@@ -76,9 +76,7 @@ class Trial:
                 )
         return {name: laws[id(params.target)] for name, params in self.subject.params.items()}
 
-    def laws(
-        self, rule: Any, ends: bool = False, steps: int = 1
-    ) -> Iterator[tuple[str, StepLaw]]:
+    def laws(self, rule: Any, ends: bool = False, steps: int = 1) -> Iterator[tuple[str, StepLaw]]:
         """The enumerated law of every case that the rule allows, with the case's name."""
         chosen = cases.settings_for(rule)
         names = [list(cases.SETTINGS)[i] for i in chosen]

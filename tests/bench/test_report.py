@@ -9,8 +9,8 @@ from rich.console import Console
 from specsample.bench import figures, peers, report, suite
 from specsample.bench.figures import Figure, Workbench
 from specsample.bench.timing import Spread
-from specsample.reporting import files
 from specsample.errors import UserError
+from specsample.reporting import files
 
 FIGURES = [
     Figure("fast", "speed", 2.0, False, Spread(2.5, 2.4, 2.6, 3), note="here"),

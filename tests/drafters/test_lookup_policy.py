@@ -1,5 +1,8 @@
 """What prompt lookup drafts, against a slow account of the same rules."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -70,10 +73,19 @@ def commit_of(rows, width, tree=None):
     return Commit(jnp.asarray(tokens), count, None, tree=tree)
 
 
-def drafts(options, state, roots):
+@functools.partial(jax.jit, static_argnums=0)
+def update(options, state, commit):
+    return options.update((), state, commit)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def propose(options, state, roots):
     controls = sampling.make_controls(len(roots))
-    uniforms = jnp.zeros((len(roots), 0))
-    tree = options.propose(uniforms, (), state, jnp.asarray(roots, jnp.int32), controls)
+    return options.propose(jnp.zeros((len(roots), 0)), (), state, roots, controls)
+
+
+def drafts(options, state, roots):
+    tree = propose(options, state, jnp.asarray(roots, jnp.int32))
     assert (np.asarray(tree.tokens[:, 0]) == roots).all()
     assert (np.asarray(tree.eligible.sum(1)) == np.asarray(tree.size)).all()
     sizes = np.asarray(tree.size)
@@ -87,7 +99,7 @@ def test_drafts_are_those_of_the_slow_account(options):
     slow = [Slow(options) for _ in rows]
     state = options.init((), Prompt(jnp.zeros((2, 8), jnp.int32), jnp.zeros(2, jnp.int32)), SLOTS)
     for begin in (0, 4, 8):
-        state = options.update((), state, commit_of([ids[begin : begin + 4] for ids in rows], 4))
+        state = update(options, state, commit_of([ids[begin : begin + 4] for ids in rows], 4))
     for account, ids in zip(slow, rows, strict=True):
         account.prompt(ids)
     lengths = set()
@@ -101,7 +113,7 @@ def test_drafts_are_those_of_the_slow_account(options):
             ended = random.random() < 0.1 or len(account.text) > SLOTS - 8
             committed.append([] if ended else [*kept, int(random.integers(0, 3))])
             account.commit(committed[-1])
-        state = options.update((), state, commit_of(committed, options.gamma + 3, tree))
+        state = update(options, state, commit_of(committed, options.gamma + 3, tree))
         assert state.trust.tolist() == [account.trust for account in slow]
     assert lengths <= {0, *range(1, options.gamma + 1)}
     if options == OPTIONS[0]:
@@ -121,7 +133,7 @@ def test_a_prompt_in_other_chunks_is_the_same_text():
     for chunk in (2, 8):
         state = options.init((), Prompt(jnp.zeros((1, 8), jnp.int32), jnp.ones(1, jnp.int32)), 16)
         for begin in range(0, 8, chunk):
-            state = options.update((), state, commit_of([ids[begin : begin + chunk]], chunk))
+            state = update(options, state, commit_of([ids[begin : begin + chunk]], chunk))
         states.append(state)
     one, other = states
     assert drafts(options, one, [2])[1] == drafts(options, other, [2])[1] == [[3, 1, 2]]
@@ -131,7 +143,7 @@ def test_a_prompt_in_other_chunks_is_the_same_text():
 def test_hugging_face_copies_from_the_leftmost_match_and_stops_at_the_end():
     options = Lookup(gamma=10, brief=10, longest=2, shortest=1, trust=0, first=True, wrap=False)
     state = options.init((), Prompt(jnp.zeros((1, 8), jnp.int32), jnp.ones(1, jnp.int32)), 16)
-    state = options.update((), state, commit_of([[1, 2, 5, 1, 2, 6, 1, 2]], 8))
+    state = update(options, state, commit_of([[1, 2, 5, 1, 2, 6, 1, 2]], 8))
     assert drafts(options, state, [2])[1] == [[5, 1, 2, 6, 1, 2]]
 
 
