@@ -131,6 +131,21 @@ def test_draw_never_returns_a_token_of_probability_zero(vocab):
         assert (probs[np.arange(8), tokens] > 0).all(), uniform
 
 
+def test_draw_passes_over_an_impossible_token_that_rounding_reaches():
+    # Two blocks of masses a and b. Where fl(fl(a + b) - b) exceeds a, a level of a lies in the
+    # second block and before its first token, which is impossible.
+    rng = np.random.default_rng(0)
+    first, second = rng.random((2, 4000)).astype(np.float32)
+    total = first + second
+    uniforms = first / total
+    rounded = (total - second > first) & (uniforms * total == first)
+    assert rounded.sum() > 50
+    probs = np.zeros((rounded.sum(), 512), np.float32)
+    probs[:, 0], probs[:, 256 + 5] = first[rounded], second[rounded]
+    tokens = draw(jnp.asarray(uniforms[rounded]), jnp.asarray(probs))
+    assert (tokens == 256 + 5).all()
+
+
 def test_draw_never_invents_an_id():
     probs = jnp.stack([jnp.full(300, jnp.nan), jnp.zeros(300)])
     tokens = draw(jnp.array([0.5, 0.5]), probs)

@@ -128,7 +128,7 @@ def explain(
     if not splits["drafter"].emitted:
         raise UserError("the prompts end at once; nothing was decoded that could be explained.")
     counters = result.counters("drafter")
-    plain, step = (_seconds_a_step(result, name) for name in ("plain", "drafter"))
+    plain, step = result.step_seconds("plain"), result.step_seconds("drafter")
     costs = costs_of(curve, plain, splits["drafter"], splits["plain"])
     alpha = counters["alpha"]
     drafted, widths = splits["drafter"].drafted, engine.drafter.widths
@@ -153,12 +153,3 @@ def explain(
             draft=costs.propose,
         ),
     )
-
-
-def _seconds_a_step(result: race.Race, name: str) -> float:
-    """Inside the loop: all seconds over all steps, the median round."""
-    rounds = [
-        sum(lap.decode for lap in laps) / sum(lap.passes for lap in laps)
-        for laps in result.laps[name]
-    ]
-    return Spread.of(rounds).median

@@ -107,7 +107,7 @@ class Transformers:
 
         transformers.logging.set_verbosity_error()
         config = transformers.LlamaConfig(**settings)
-        self._model = transformers.LlamaForCausalLM(config).eval().float()
+        self._model: Any = transformers.LlamaForCausalLM(config).eval().float()
         weights = llama_weights(model.network.config, model.params)
         state = {name: torch.tensor(value) for name, value in weights.items()}
         result = self._model.load_state_dict(state, strict=False)

@@ -81,24 +81,24 @@ class Curve:
           UserError: it is something else.
         """
         try:
-            points = {
-                name: {int(n): float(seconds) for n, seconds in record[name].items()}
+            score, judge = (
+                {int(n): float(seconds) for n, seconds in record[name].items()}
                 for name in ("score", "judge")
-            }
-            named = {name: str(record[name]) for name in ("model", "platform", "device")}
+            )
+            model, platform, device = (str(record[k]) for k in ("model", "platform", "device"))
             context = int(record["context"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{label} is no T(n) curve ({error!r}); write one with "
                 "`specsample explain --curve`."
             ) from error
-        times = [*points["score"].values(), *points["judge"].values()]
-        if 1 not in points["judge"] or not all(0 < seconds < float("inf") for seconds in times):
+        times = [*score.values(), *judge.values()]
+        if 1 not in judge or not all(0 < seconds < float("inf") for seconds in times):
             raise UserError(
                 f"{label} lacks the time of one token, or holds one that is not positive; "
                 "measure it again."
             )
-        return cls(**points, context=context, **named)
+        return cls(score, judge, context, model, platform, device)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ from specsample.options import Sampling, to_controls
 from specsample.requests import BUCKET, prepare
 from specsample.types import RUNNING, Controls, History, Prompt, TokenTree
 
-POINTS = (1, 2, 4, 8, 12, 16, 24, 32)
+POINTS = (1, 2, 4, 8, 16, 32)
 
 _ROLES = ("target", "drafter", "accept")
 _noise = jax.jit(sampling.noise, static_argnames=("draws", "nodes", "depth"))
@@ -116,23 +116,32 @@ def measure_curve(
     points: Sequence[int] = POINTS,
     rounds: int = 9,
     row: Sampling | None = None,
-) -> tuple[Curve, dict[str, dict[int, Spread]]]:
+    *,
+    bare: bool = True,
+) -> Curve:
     """Measures T(n), all points in turn.
 
-    Returns:
-      The curve of medians, and spreads by 'score' and 'judge', then by number of tokens.
+    Args:
+      model: the target.
+      context: cached tokens.
+      points: numbers of scored tokens; 1 is added.
+      rounds: measured ones.
+      row: controls; greedy by default.
+      bare: whether passes without law and acceptance are measured too.
     """
     points = sorted({1, *points})
     stage = scene(model, context, row, max(points))
     accept = acceptance.Exact()
-    calls = {("score", n): stage.score(n) for n in points}
-    calls |= {("judge", n): stage.judge(n, accept) for n in points}
+    calls = {("judge", n): stage.judge(n, accept) for n in points}
+    if bare:
+        calls |= {("score", n): stage.score(n) for n in points}
     timings = interleave(calls, rounds, warmup=2)
-    spreads = {kind: {n: timings.spread((kind, n)) for n in points} for kind in ("score", "judge")}
-    medians = {kind: {n: spread.median for n, spread in of.items()} for kind, of in spreads.items()}
+    medians: dict[str, dict[int, float]] = {"score": {}, "judge": {}}
+    for kind, n in calls:
+        medians[kind][n] = timings.spread((kind, n)).median
     device = jax.devices()[0]
     named = {"model": model.name, "platform": device.platform, "device": device.device_kind}
-    return Curve(**medians, context=context, **named), spreads
+    return Curve(**medians, context=context, **named)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -89,6 +89,13 @@ class Race:
         tokens = [sum(len(lap.ids) for lap in laps) for laps in rounds]
         return [count / spent for count, spent in zip(tokens, seconds, strict=True)]
 
+    def step_seconds(self, name: str) -> float:
+        """Of a step inside the loop: all seconds over all steps, the median round."""
+        rounds = self.laps[name]
+        seconds = [sum(lap.decode or 0.0 for lap in laps) for laps in rounds]
+        steps = [sum(lap.passes for lap in laps) for laps in rounds]
+        return Spread.of([s / n for s, n in zip(seconds, steps, strict=True)]).median
+
     def speedup(self, name: str, base: str, part: str = "decode") -> Spread:
         """Of speeds, round by round."""
         pairs = zip(self.speed(name, part), self.speed(base, part), strict=True)
@@ -100,7 +107,7 @@ class Race:
 
     def counters(self, name: str) -> dict[str, Any]:
         """Counters of the last round added up, and the rates that follow from them."""
-        summaries = [lap.summary for lap in self.laps[name][-1]]
+        summaries = [lap.summary for lap in self.laps[name][-1] if lap.summary is not None]
         total = {
             key: sum(summary.counters[key] for summary in summaries)
             for key in summaries[0].counters

@@ -57,20 +57,20 @@ class Timings:
       seconds: for each name, one number a round.
     """
 
-    seconds: Mapping[str, tuple[float, ...]]
+    seconds: Mapping[Any, tuple[float, ...]]
 
-    def spread(self, name: str) -> Spread:
+    def spread(self, name: Any) -> Spread:
         """Of one alternative's seconds."""
         return Spread.of(self.seconds[name])
 
-    def ratio(self, over: str, under: str) -> Spread:
+    def ratio(self, over: Any, under: Any) -> Spread:
         """Of seconds of `over` in those of `under`, divided round by round."""
         pairs = zip(self.seconds[over], self.seconds[under], strict=True)
         return Spread.of([one / other for one, other in pairs])
 
 
 def interleave(
-    alternatives: Mapping[str, Callable[[], Any]],
+    alternatives: Mapping[Any, Callable[[], Any]],
     rounds: int,
     *,
     warmup: int = 1,
@@ -96,7 +96,7 @@ def interleave(
     names = list(alternatives)
     for name in names * warmup:
         wait(alternatives[name]())
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    seconds: dict[Any, list[float]] = {name: [] for name in names}
     for index in range(rounds):
         for name in names if index % 2 == 0 else reversed(names):
             began = clock()

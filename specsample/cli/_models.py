@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import os
 import platform
 from collections.abc import Sequence
 from typing import Any
@@ -57,8 +56,7 @@ def keep_compiled() -> None:
 
     from specsample import pretrained
 
-    told = jax.config.jax_compilation_cache_dir is not None
-    if not told and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    if not jax.config.values["jax_compilation_cache_dir"]:
         # A program fits the machine it was compiled on, and a home may be shared by several.
         folder = pretrained.cache_folder() / "xla" / platform.node()
         jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from specsample.cli import _demo, _models, _output
+from specsample.cli import _models, _output, _stream
 from specsample.errors import UserError
 from specsample.reporting import files, plots, tables
 
@@ -39,6 +39,9 @@ def run(args: argparse.Namespace) -> int:
     """Shows, measures and writes."""
     _output.check_writable(args.json)
     files.check_folder(args.output_dir)
+    from specsample.cli import _demo
+    from specsample.options import Sampling
+
     if args.max_new_tokens < 2:
         raise UserError(f"--max_new_tokens {args.max_new_tokens}; give 2 or more.")
     model = _models.load(args.model, args.dtype)
@@ -48,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     with _output.progress("compiling") as update:
         _demo.warm(engines, prompts, args.max_new_tokens, update)
     print(f"{model.name}: {prompts[-1].label}, drafted by lookup\n")
-    _show(engines["lookup"], prompts[-1].ids, args)
+    row = Sampling(max_new_tokens=args.max_new_tokens)
+    _stream.show(engines["lookup"], prompts[-1].ids, row, args.color)
     with _output.progress("decoding") as update:
         found = _demo.measure(engines, prompts, args.max_new_tokens, update)
     cells = [[row[name] for name in _demo.FIELDS] for row in found]
@@ -58,21 +62,6 @@ def run(args: argparse.Namespace) -> int:
     _leave(args.output_dir, record)
     _output.write_json(args.json, record)
     return int(any(row["different"] for row in found))
-
-
-def _show(engine: Any, ids: Any, args: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    from specsample.options import Sampling
-    from specsample.reporting import origins
-
-    console = Console(highlight=False, soft_wrap=True, force_terminal=args.color or None)
-    row = Sampling(max_new_tokens=args.max_new_tokens)
-    for text, kind in origins.spans(engine.stream(ids, row), engine.model.tokenizer):
-        style = origins.STYLES[kind] if console.is_terminal else None
-        console.print(text, style=style, end="", markup=False, emoji=False)
-        console.file.flush()
-    console.print(f"\n\n({origins.legend()})\n")
 
 
 def _record(args: argparse.Namespace, prompts: Any, found: Any) -> dict[str, Any]:

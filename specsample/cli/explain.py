@@ -91,7 +91,7 @@ def _curve(args: argparse.Namespace, model: Any, row: Any) -> Any:
             f"--context {args.context} leaves no room for blocks in the model's context of "
             f"{model.network.context}; give at most {limit}."
         )
-    curve, _ = profiling.measure_curve(model, args.context, row=row)
+    curve = profiling.measure_curve(model, args.context, row=row)
     _output.write_json(args.curve, curve.as_dict())
     return curve
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from specsample.cli import _models, _output, _sampling
+from specsample.cli import _models, _output, _sampling, _stream
 from specsample.errors import UserError
 
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
     # Ids may come from a prompt's frame; a plain prompt stays text, for models without tokenizer.
     ids = [encode(engine.model, text, chat or args.chat) for text, chat in examples]
-    record = _stream(engine, ids[0], sampling, args) if args.stream else _all(engine, ids, sampling)
+    record = _one(engine, ids[0], sampling, args) if args.stream else _all(engine, ids, sampling)
     about = {
         "model": args.model,
         "draft_model": args.draft_model,
@@ -92,25 +92,8 @@ def _all(engine: Any, ids: list[tuple[int, ...]], sampling: Any) -> dict[str, An
     return result.as_dict()
 
 
-def _stream(engine: Any, ids: Any, sampling: Any, args: argparse.Namespace) -> dict[str, Any]:
-    from rich.console import Console
-
-    from specsample.reporting import origins
-
-    pieces = []
-
-    def kept():
-        for piece in engine.stream(ids, sampling):
-            pieces.append(piece)
-            yield piece
-
-    console = Console(highlight=False, soft_wrap=True, force_terminal=args.color or None)
-    coloured = console.is_terminal
-    for text, kind in origins.spans(kept(), engine.model.tokenizer):
-        style = origins.STYLES[kind] if coloured else None
-        console.print(text, style=style, end="", markup=False, emoji=False)
-        console.file.flush()
-    print()
+def _one(engine: Any, ids: Any, sampling: Any, args: argparse.Namespace) -> dict[str, Any]:
+    pieces = _stream.show(engine, ids, sampling, args.color)
     completion = {
         "text": "".join(piece.text for piece in pieces),
         "prompt_ids": ids,

@@ -10,17 +10,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from specsample.cli import _models, _output
+from specsample.cli import _greedy, _models, _output
 from specsample.drafters import NAMES
 from specsample.errors import UserError
 from specsample.reporting import tables
-
-_PROMPTS = (
-    "def mean(numbers):\n    total = 0\n    for number in numbers:\n",
-    "The lighthouse keeper climbed the steps every evening, lit the lamp and wrote a line.",
-    "one two three one two three one two",
-)
-_TOKENS = 48
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,12 +38,15 @@ def run(args: argparse.Namespace) -> int:
     if args.accept not in ("all", *RULES):
         raise UserError(f"unknown acceptance {args.accept!r}; choose from all, {', '.join(RULES)}.")
     _models.keep_compiled()
+    # Loaded first: a wrong name should not come to light after minutes of enumeration.
+    names = () if args.no_model else (args.model, args.draft_model)
+    loaded = [None if name is None else _models.load(name, args.dtype) for name in names]
     with _output.progress("certifying") as update:
         rows = certify(
             args.drafter, args.accept, rows=args.rows, progress=lambda n, total, _: update(n, total)
         )
     tables.show("On table models", _COLUMNS, [_cells(row) for row in rows])
-    greedy = [] if args.no_model else _on_model(args, RULES)
+    greedy = _greedy.compare(args, RULES, *loaded) if loaded else []
     if greedy:
         cells = [[g["drafter"], g["acceptance"], *map(g.get, _GREEDY)] for g in greedy]
         tables.show(f"Greedy on {args.model}", ("drafter", "acceptance", *_GREEDY), cells)
@@ -77,41 +73,3 @@ def _cells(row: Any) -> list[Any]:
     return [
         row.drafter, row.acceptance, row.verdict, row.cases, f"{row.tv:.1e}", interval, p_value
     ]  # fmt: skip
-
-
-def _on_model(args: argparse.Namespace, rules: dict[str, Any]) -> list[dict[str, Any]]:
-    """Greedy decoding of a ragged batch: every drafter against plain decoding."""
-    import specsample
-    from specsample.bench import agreement
-
-    model = _models.load(args.model, args.dtype)
-    draft = None if args.draft_model is None else _models.load(args.draft_model, args.dtype)
-    names = NAMES if args.drafter == "all" else (args.drafter,)
-    # Rules that need a temperature have no greedy output, and lossy ones promise none.
-    chosen = rules if args.accept == "all" else [args.accept]
-    chosen = [r for r in chosen if rules[r].lossless]
-    plain = specsample.Engine(model).generate(_PROMPTS, max_new_tokens=_TOKENS).completions
-    found = []
-    with _output.progress("decoding") as update:
-        pairs = [(name, rule) for name in names for rule in chosen]
-        for done, (name, rule) in enumerate(pairs):
-            update(done, len(pairs))
-            result = specsample.Engine(model, name, rule, draft).generate(
-                _PROMPTS, max_new_tokens=_TOKENS
-            )
-            compared = [
-                agreement.compare(model, one.prompt_ids, one.ids, other.ids)
-                for one, other in zip(plain, result.completions, strict=True)
-            ]
-            counts = agreement.count(compared)
-            found.append(
-                {
-                    "drafter": name,
-                    "acceptance": rule,
-                    "equal": counts["equal"],
-                    "near ties": counts["near tie"],
-                    "different": counts["different"],
-                    "tau": result.summary.tau,
-                }
-            )
-    return found

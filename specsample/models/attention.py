@@ -19,11 +19,9 @@ from flax import struct
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from specsample.models.cache import KVCache
 from specsample.models.config import DecoderConfig
 from specsample.models.layers import STREAM, bias, dense, partitioned
 
-FIRST_PANEL = 256  # slots that are read without asking for the length
 # Finite, so that a row with nothing visible in a segment makes zeros and not NaN.
 MASKED = -1e30
 QUERIES = ("batch", "kv_heads", "group", "nodes", "head_dim")
@@ -33,7 +31,7 @@ PANEL = ("batch", "kv_heads", "nodes", "head_dim")
 class View(struct.PyTreeNode):
     """What the nodes of one pass can see; the same for every layer."""
 
-    cache: KVCache
+    length: Int[Array, "B"]  # slots of the cache in use
     visible: Bool[Array, "B T N"]  # which nodes of the tree, a node itself among them
     longest: Int[Array, ""]  # greatest length of any row
     rotation: Float[Array, "2 B T D"] | None  # cosines and sines; None without rotary positions
@@ -46,18 +44,6 @@ class Sums(struct.PyTreeNode):
     top: Float[Array, "B KV G T"]
     weight: Float[Array, "B KV G T"]
     value: Float[Array, "B KV G T D"]
-
-
-def panels(slots: int) -> list[tuple[int, int]]:
-    """Splits `slots` into (start, stop) ranges: 256, then as many again as there are so far.
-
-    A doubling and a test per panel, not a loop over blocks of one size: XLA copies the whole cache
-    where loops read what is then written in place, and it compiles few panels soon.
-    """
-    starts = [0]
-    while max(starts[-1] * 2, FIRST_PANEL) < slots:
-        starts.append(max(starts[-1] * 2, FIRST_PANEL))
-    return list(zip(starts, [*starts[1:], slots], strict=True))
 
 
 def rotation(positions: Int[Array, "B T"], head_dim: int, base: float) -> Float[Array, "2 B T D"]:
@@ -96,7 +82,7 @@ def put(
 
 def _partial(
     query: Float[Array, "B KV G T D"],
-    parts: list[tuple[Float[Array, "B KV _ D"], Float[Array, "B KV _ D"], Bool[Array, "B _ _"]]],
+    parts: list[tuple[Float[Array, "B KV D _"], Float[Array, "B KV _ D"], Bool[Array, "B _ _"]]],
 ) -> Sums:
     """Attends over parts, each of them keys, values and which of them each node sees."""
     einsum = functools.partial(
@@ -106,7 +92,7 @@ def _partial(
     )
     scores = []
     for keys, _, mask in parts:
-        score = einsum("bkgtd,bksd->bkgts", query, keys.astype(jnp.float32))
+        score = einsum("bkgtd,bkds->bkgts", query, keys.astype(jnp.float32))
         scores.append(jnp.where(mask[:, None, None], score, MASKED))
     top = functools.reduce(jnp.maximum, [jnp.max(score, -1) for score in scores])
     shares = [jnp.exp(score - top[..., None]) for score in scores]
@@ -131,8 +117,8 @@ def attend(
     query: Float[Array, "B KV G T D"],
     keys: Float[Array, "B KV N D"],
     values: Float[Array, "B KV N D"],
+    past: tuple[tuple, tuple],
     view: View,
-    layer: int | Int[Array, ""],
 ) -> Float[Array, "B KV G T D"]:
     """Attends over the tree, and over the cache of one layer.
 
@@ -140,28 +126,31 @@ def attend(
       query: already rotated and scaled, float32.
       keys: of the tree's nodes.
       values: of the tree's nodes.
-      view: masks and the cache.
-      layer: which layer of the cache.
+      past: the layer's panels of keys [B, KV, D, S] and of values [B, KV, S, D].
+      view: masks, and which slots are in use.
 
     Returns:
       float32 means of the visible values.
     """
-    cache = view.cache
 
-    def read(start: int, stop: int) -> tuple[Array, Array, Array]:
-        mask = jnp.arange(start, stop)[None, :] < cache.length[:, None]
-        mask = jnp.broadcast_to(mask[:, None], (mask.shape[0], query.shape[3], stop - start))
-        pick = functools.partial(lax.dynamic_index_in_dim, index=layer, axis=0, keepdims=False)
-        used = [pick(panel[:, :, :, start:stop]) for panel in (cache.keys, cache.values)]
-        return (*used, mask)
+    def read(start: int, keys: Array, values: Array) -> tuple[Array, Array, Array]:
+        slots = keys.shape[-1]
+        mask = jnp.arange(start, start + slots)[None, :] < view.length[:, None]
+        mask = jnp.broadcast_to(mask[:, None], (mask.shape[0], query.shape[3], slots))
+        return keys, values, mask
 
-    tree = (keys, values, view.visible)
-    first, *others = panels(cache.slots)
-    sums = _partial(query, [tree, read(*first)] if cache.slots else [tree])
-    for panel in others:
+    panels, start = [], 0
+    for panel in zip(*past, strict=True):
+        panels.append((start, panel))
+        start += panel[0].shape[-1]
+    parts = [(jnp.swapaxes(keys, -1, -2), values, view.visible)]
+    sums = _partial(query, parts + [read(start, *panel) for start, panel in panels[:1]])
+    for start, panel in panels[1:]:
         sums = lax.cond(
-            view.longest > panel[0],
-            lambda sums, panel=panel: _merge(sums, _partial(query, [read(*panel)])),
+            view.longest > start,
+            lambda sums, start=start, panel=panel: _merge(
+                sums, _partial(query, [read(start, *panel)])
+            ),
             lambda sums: sums,
             sums,
         )
@@ -177,7 +166,7 @@ class Attention(nn.Module):
     def __call__(
         self,
         x: Float[Array, "B T E"],
-        layer: int | Int[Array, ""],
+        past: tuple[tuple, tuple],
         keys: Float[Array, "B KV N D"],
         values: Float[Array, "B KV N D"],
         view: View,
@@ -188,7 +177,7 @@ class Attention(nn.Module):
         query, new_keys, new_values = lax.optimization_barrier(self._project(x, view))
         keys = nn.with_logical_constraint(put(keys, new_keys, view.nodes), PANEL)
         values = nn.with_logical_constraint(put(values, new_values, view.nodes), PANEL)
-        mixed = attend(query, keys, values, view, layer)
+        mixed = attend(query, keys, values, past, view)
         mixed = nn.with_logical_constraint(mixed.astype(dtype), QUERIES)
         mixed = jnp.moveaxis(mixed, 3, 1).reshape(*x.shape[:2], config.heads, config.head_dim)
         mixed = nn.with_logical_constraint(mixed, ("batch", "nodes", "heads", "head_dim"))

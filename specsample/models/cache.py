@@ -1,11 +1,13 @@
 """Keys and values of committed tokens, and how a path of a scored tree is appended to them.
 
-Shapes: `B` rows, `S` slots, `N` nodes of a tree, `P` nodes of a path, `KV` key/value heads,
-`D` width of a head.
+Shapes: `B` rows, `S` slots of a panel, `N` nodes of a tree, `P` nodes of a path, `KV` key/value
+heads, `D` width of a head.
 
-Both caches stack their layers in front, so a scanned and an unrolled model share one layout and
-one append. Heads stand before slots: the dots of attention then read contiguous `[S, D]` panels.
-Attention slices the blocks it needs out of the whole stack, so no layer is ever copied.
+A cache is a few panels of slots, each an array of its own in every layer. Attention multiplies with
+whole panels, so it copies none of them, and skips panels that no row has reached. Keys are stored
+with their slots last and values with their slots before the head's width, which is how the two
+products of attention want their right-hand sides: a CPU back end would transpose them otherwise.
+A scanned model stacks the layers of a panel in front; everything here works on both.
 """
 
 from __future__ import annotations
@@ -18,35 +20,51 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
+
+FIRST_PANEL = 256  # slots that attention reads without asking for the length
 
 
 class Fresh(struct.PyTreeNode):
     """Keys and values of a tree's own nodes, not yet committed."""
 
-    keys: Float[Array, "layers B KV N D"]
-    values: Float[Array, "layers B KV N D"]
+    keys: Any  # [B, KV, N, D] for each layer, or [layers, B, KV, N, D]
+    values: Any
 
 
 class KVCache(struct.PyTreeNode):
     """Keys and values of committed tokens; the token in slot `s` has position `s`."""
 
-    keys: Float[Array, "layers B KV S D"]
-    values: Float[Array, "layers B KV S D"]
+    keys: tuple[Any, ...]  # for each panel: [B, KV, D, S] for each layer, or [layers, B, KV, D, S]
+    values: tuple[Any, ...]  # the same, [B, KV, S, D]
     length: Int[Array, "B"]  # slots in use; the others are zero and never read
     memory: Any = None  # what an encoder left for cross attention
 
     @property
+    def panels(self) -> list[tuple[int, int]]:
+        """First slot of each panel, and the one after its last."""
+        sizes = [jax.tree.leaves(panel)[0].shape[-1] for panel in self.keys]
+        starts = [sum(sizes[:index]) for index in range(len(sizes) + 1)]
+        return list(zip(starts[:-1], starts[1:], strict=True))
+
+    @property
     def slots(self) -> int:
         """Tokens that a row can hold."""
-        return self.keys.shape[-2]
+        return self.panels[-1][1] if self.keys else 0
 
 
-def zeros(
-    shape: tuple[int, int, int, int, int], dtype: jnp.dtype
-) -> tuple[Float[Array, "layers B KV S D"], Float[Array, "layers B KV S D"]]:
-    """Returns empty keys and values: two buffers, so that a loop may donate both."""
-    return jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)
+def panels(slots: int) -> list[tuple[int, int]]:
+    """Splits `slots` into (start, stop) ranges: 256, then as many again as there are so far.
+
+    A doubling and a test per panel, not a loop over blocks of one size: XLA copies the whole cache
+    where loops read what is then written in place, and it compiles few panels soon.
+    """
+    if not slots:
+        return []
+    starts = [0]
+    while max(starts[-1] * 2, FIRST_PANEL) < slots:
+        starts.append(max(starts[-1] * 2, FIRST_PANEL))
+    return list(zip(starts, [*starts[1:], slots], strict=True))
 
 
 def append(
@@ -66,62 +84,77 @@ def append(
       updated in place.
     """
     write = functools.partial(
-        lax.platform_dependent,
-        path,
-        cache.length,
-        count,
-        cpu=windowed,
-        default=scattered,
+        lax.platform_dependent, path, cache.length, count, cpu=windowed, default=scattered
     )
-    return dataclasses.replace(
-        cache,
-        keys=write(cache.keys, fresh.keys),
-        values=write(cache.values, fresh.values),
-        length=cache.length + count,
-    )
+    keys, values = write((cache.keys, cache.values), (fresh.keys, fresh.values))
+    return dataclasses.replace(cache, keys=keys, values=values, length=cache.length + count)
+
+
+def _each(buffers, fresh, write) -> tuple[Any, Any]:
+    """Applies `write(buffer, new, begin)` to keys and values of all panels, slots before width."""
+    keys, values = buffers
+    ends = [jax.tree.leaves(panel)[0].shape[-2] for panel in values]
+    begins = [sum(ends[:index]) for index in range(len(ends))]
+
+    def turned(buffer: Array, new: Array, begin: int) -> Array:
+        return jnp.swapaxes(write(jnp.swapaxes(buffer, -1, -2), new, begin), -1, -2)
+
+    def over(panels, new, write):
+        return tuple(
+            jax.tree.map(functools.partial(write, begin=begin), panel, new)
+            for panel, begin in zip(panels, begins, strict=True)
+        )
+
+    return over(keys, fresh[0], turned), over(values, fresh[1], write)
 
 
 def scattered(
-    path: Int[Array, "B P"],
-    length: Int[Array, "B"],
-    count: Int[Array, "B"],
-    buffer: Float[Array, "layers B KV S D"],
-    fresh: Float[Array, "layers B KV N D"],
-) -> Float[Array, "layers B KV S D"]:
-    """One scatter, which stays on the devices that hold the rows."""
+    path: Int[Array, "B P"], length: Int[Array, "B"], count: Int[Array, "B"], buffers, fresh
+):
+    """One scatter a buffer, which stays on the devices that hold the rows."""
     step = jnp.arange(path.shape[1])[None, :]
-    slot = jnp.where(step < count[:, None], length[:, None] + step, buffer.shape[3])
 
-    def write(row: Array, new: Array, path: Array, slot: Array) -> Array:
-        return row.at[:, :, slot].set(new[:, :, path], mode="drop")
+    def write(buffer: Array, new: Array, begin: int) -> Array:
+        size = buffer.shape[-2]
+        slot = length[:, None] + step - begin
+        slot = jnp.where((step < count[:, None]) & (slot >= 0), slot, size)
 
-    return jax.vmap(write, in_axes=(1, 1, 0, 0), out_axes=1)(buffer, fresh, path, slot)
+        def row(buffer: Array, new: Array, path: Array, slot: Array) -> Array:
+            return buffer.at[..., slot, :].set(new[..., path, :], mode="drop")
+
+        axis = buffer.ndim - 4
+        return jax.vmap(row, in_axes=(axis, axis, 0, 0), out_axes=axis)(buffer, new, path, slot)
+
+    return _each(buffers, fresh, write)
 
 
 def windowed(
-    path: Int[Array, "B P"],
-    length: Int[Array, "B"],
-    count: Int[Array, "B"],
-    buffer: Float[Array, "layers B KV S D"],
-    fresh: Float[Array, "layers B KV N D"],
-) -> Float[Array, "layers B KV S D"]:
-    """One window of P slots a row, read and written back: the CPU's scatter copies the buffer."""
-    layers, batch, heads, slots, head_dim = buffer.shape
-    nodes = path.shape[1]
-    width = min(nodes, slots)
+    path: Int[Array, "B P"], length: Int[Array, "B"], count: Int[Array, "B"], buffers, fresh
+):
+    """One window of P slots a row and panel, read and written back.
 
-    def write(row: int | Array, buffer: Array) -> Array:
-        # Near the end of the buffer the window begins before the row's first free slot.
-        start = jnp.minimum(length[row], slots - width)
-        offset = start + jnp.arange(width) - length[row]
+    The CPU's scatter would copy the buffer. A window of a panel that no token reaches is written
+    back as it was.
+    """
+    batch, nodes = path.shape
+
+    def write(buffer: Array, new: Array, begin: int, row: int | Array) -> Array:
+        *lead, _, heads, slots, head_dim = buffer.shape
+        width = min(nodes, slots)
+        # Near the end of the panel the window begins before the row's first free slot.
+        start = jnp.clip(length[row] - begin, 0, slots - width)
+        offset = start + jnp.arange(width) + begin - length[row]
         taken = (offset >= 0) & (offset < count[row])
-        at = (0, row, 0, start, 0)
-        old = lax.dynamic_slice(buffer, at, (layers, 1, heads, width, head_dim))
-        ours = lax.dynamic_index_in_dim(fresh, row, axis=1)
-        new = jnp.take(ours, path[row, jnp.clip(offset, 0, nodes - 1)], axis=3, mode="clip")
-        new = jnp.where(taken[None, None, None, :, None], new, old)
-        return lax.dynamic_update_slice(buffer, new, at)
+        at = (*[0] * len(lead), row, 0, start, 0)
+        old = lax.dynamic_slice(buffer, at, (*lead, 1, heads, width, head_dim))
+        ours = lax.dynamic_index_in_dim(new, row, axis=new.ndim - 4)
+        moved = jnp.take(ours, path[row, jnp.clip(offset, 0, nodes - 1)], axis=-2, mode="clip")
+        taken = taken.reshape((1,) * (buffer.ndim - 2) + (width, 1))
+        return lax.dynamic_update_slice(buffer, jnp.where(taken, moved, old), at)
 
-    if not width or not batch:
-        return buffer
-    return write(0, buffer) if batch == 1 else lax.fori_loop(0, batch, write, buffer)
+    def row(index: int | Array, buffers):
+        return _each(buffers, fresh, functools.partial(write, row=index))
+
+    if not nodes or not batch:
+        return buffers
+    return row(0, buffers) if batch == 1 else lax.fori_loop(0, batch, row, buffers)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
@@ -33,7 +34,7 @@ class Block(nn.Module):
     def __call__(
         self,
         x: Float[Array, "B T E"],
-        layer: int | Int[Array, ""],
+        past: tuple[tuple, tuple],
         keys: Float[Array, "B KV N D"],
         values: Float[Array, "B KV N D"],
         view: View,
@@ -42,7 +43,7 @@ class Block(nn.Module):
         config = self.config
         normed = Norm(config, name="attention_norm")(x)
         attention = Attention(config, name="attention")
-        y, (keys, values) = attention(normed, layer, keys, values, view)
+        y, (keys, values) = attention(normed, past, keys, values, view)
         x = x + y
         x = x + MLP(config, name="mlp")(Norm(config, name="mlp_norm")(x))
         return x, (keys, values, x if self.keep else None)
@@ -85,9 +86,9 @@ class Decoder(nn.Module):
             turn = rotation(positions, config.head_dim, config.rope_base)
         # Behind a barrier they are computed once, and not again inside every layer's kernels.
         visible, turn = lax.optimization_barrier((visible, turn))
-        view = View(cache, visible, jnp.max(cache.length), turn, nodes)
+        view = View(cache.length, visible, jnp.max(cache.length), turn, nodes)
         run = self._scan if config.scanned else self._unroll
-        x, fresh, kept = run(embedder(tokens, positions), fresh, view, taps)
+        x, fresh, kept = run(embedder(tokens, positions), cache, fresh, view, taps)
         x = Norm(config, name="final_norm")(x)
         kept[config.layers] = x
         features = jnp.stack([kept[tap] for tap in taps], 2) if taps else None
@@ -95,24 +96,36 @@ class Decoder(nn.Module):
         return logits, features, fresh
 
     def _unroll(
-        self, x: Float[Array, "B T E"], fresh: Fresh, view: View, taps: tuple[int, ...]
+        self,
+        x: Float[Array, "B T E"],
+        cache: KVCache,
+        fresh: Fresh,
+        view: View,
+        taps: tuple[int, ...],
     ) -> tuple[Array, Fresh, dict[int, Any]]:
         kept, keys, values = {}, [], []
         for layer in range(self.config.layers):
             block = Block(self.config, keep=layer in taps, name=f"layers_{layer}")
+            past = tuple(panel[layer] for panel in cache.keys), tuple(
+                panel[layer] for panel in cache.values
+            )
             x, (key, value, kept[layer]) = block(
-                x, layer, fresh.keys[layer], fresh.values[layer], view
+                x, past, fresh.keys[layer], fresh.values[layer], view
             )
             keys.append(key)
             values.append(value)
         # What gets committed has to depend on the last read of the cache: nothing else keeps XLA
         # from writing early, and to write early it copies the whole cache.
         tie = 0.0 * x[:, -1:, 0, None, None]
-        keys[-1], values[-1] = keys[-1] + tie, values[-1] + tie
-        return x, Fresh(jnp.stack(keys), jnp.stack(values)), kept
+        return x, jax.tree.map(lambda y: y + tie, Fresh(tuple(keys), tuple(values))), kept
 
     def _scan(
-        self, x: Float[Array, "B T E"], fresh: Fresh, view: View, taps: tuple[int, ...]
+        self,
+        x: Float[Array, "B T E"],
+        cache: KVCache,
+        fresh: Fresh,
+        view: View,
+        taps: tuple[int, ...],
     ) -> tuple[Array, Fresh, dict[int, Any]]:
         layers = self.config.layers
         scan: Any = nn.scan(
@@ -125,7 +138,7 @@ class Decoder(nn.Module):
         )
         keep = any(tap < layers for tap in taps)
         x, (keys, values, kept) = scan(self.config, keep=keep, name="layers")(
-            x, jnp.arange(layers), fresh.keys, fresh.values, view
+            x, (cache.keys, cache.values), fresh.keys, fresh.values, view
         )
         streams = {tap: kept[tap] for tap in taps if tap < layers}
         return x, Fresh(keys, values), streams

@@ -79,16 +79,23 @@ class LanguageModel:
         return self._empty(prompt.tokens.shape[0], slots)
 
     def _empty(self, batch: int, slots: int) -> KVCache:
-        return KVCache(*self._panels(batch, slots), jnp.zeros(batch, jnp.int32))
+        sizes = [stop - start for start, stop in caches.panels(slots)]
+        keys = tuple(self._zeros(batch, (self.config.head_dim, size)) for size in sizes)
+        values = tuple(self._zeros(batch, (size, self.config.head_dim)) for size in sizes)
+        return KVCache(keys, values, jnp.zeros(batch, jnp.int32))
 
     def zeros(self, batch: int, nodes: int) -> Fresh:
         """Returns the keys and values of a tree none of whose nodes has run."""
-        return Fresh(*self._panels(batch, nodes))
+        shape = nodes, self.config.head_dim
+        return Fresh(self._zeros(batch, shape), self._zeros(batch, shape))
 
-    def _panels(self, batch: int, slots: int) -> tuple[Array, Array]:
+    def _zeros(self, batch: int, shape: tuple[int, int]) -> Any:
+        """One array a layer, or one with the layers in front."""
         config = self.config
-        shape = (config.layers, batch, config.kv_heads, slots, config.head_dim)
-        return caches.zeros(shape, jnp.dtype(config.dtype))
+        shape, dtype = (batch, config.kv_heads, *shape), jnp.dtype(config.dtype)
+        if config.scanned:
+            return jnp.zeros((config.layers, *shape), dtype)
+        return tuple(jnp.zeros(shape, dtype) for _ in range(config.layers))
 
     def score(
         self, params: Any, cache: KVCache, tree: TokenTree, taps: tuple[int, ...] = ()

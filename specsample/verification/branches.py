@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -68,11 +68,7 @@ class OneOf:
 
     rules: tuple[Any, ...]
     which: Any
-
-    @property
-    def lossless(self) -> bool:
-        """Whether all of them are."""
-        return all(rule.lossless for rule in self.rules)
+    lossless: ClassVar[bool] = False  # nobody knows which it will be
 
     def __call__(self, uniforms, draws, tree, probs):
         """See `protocols.Accept`."""
@@ -98,7 +94,7 @@ class Seen:
     compiler_options=COMPILER_OPTIONS,
 )
 def _observe(params, state, noise, which, *, target, drafter, rules) -> Seen:
-    accept = OneOf(rules, which)
+    accept: Any = OneOf(rules, which)
     tree = decoding.propose(params, state, noise, target=target, drafter=drafter)
     scores = target.score(params.target, state.cache, tree, drafter.taps)
     probs = sampling.law(scores.logits, tree, state.controls, state.history)

@@ -149,9 +149,9 @@ def _skip() -> tuple[Subject, ...]:
         vocab_size=VOCAB, width=8, layers=3, heads=2, kv_heads=1, head_dim=4, mlp_dim=8, context=64
     )
     network = LanguageModel(config, chunk=8)
-    weights = network.init_params(jax.random.key(2))
-    # Fresh weights give nearly uniform laws, which would prove little.
-    weights = jax.tree.map(lambda x: 3 * x if x.ndim > 1 else x, weights)
+    weights = network.init_params(jax.random.key(4))
+    # Twice as far from zero as fresh ones, so that the two laws differ and neither is a point.
+    weights = jax.tree.map(lambda x: 2 * x if x.ndim > 1 else x, weights)
     drafter, kept = skip.build(Model("tiny", network, weights), layers=(0, 2))
     return (Subject("layers 0 and 2 of 3", network, drafter, {"random": Params(weights, kept)}),)
 
@@ -162,8 +162,11 @@ def _lookup() -> tuple[Subject, ...]:
 
 def _simulated() -> tuple[Subject, ...]:
     profile = (0.75, 0.5)
-    tape = np.resize((0, 1, 2, 2, 1), SLOTS)[None].astype(np.int32)
-    recording = Recording(jnp.asarray(tape))
+    logits = np.asarray(target_laws()["smooth"]["logits"])
+    tape: list[int] = list(PROMPT)
+    while len(tape) < SLOTS:
+        tape.append(int(np.argmax(logits[tape[-2], tape[-1]])))
+    recording = Recording(jnp.array([tape], jnp.int32))
     breaks = tuple((rate,) for rate in profile)
     return (on_table("tape", Simulated(profile, VOCAB), recording, breaks=breaks),)
 

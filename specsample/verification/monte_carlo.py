@@ -32,7 +32,7 @@ class Sampled:
       rows: sample size.
       tv: total variation distance of the sample to the law; positive even if the law is right.
       low, high: the distance of the sampled law itself lies between them, by McDiarmid's
-        inequality, with confidence `Sampled.CONFIDENCE`.
+        inequality, with a confidence of at least 95 %.
       chi_square, freedom, p_value: Pearson's test.
     """
 
@@ -44,12 +44,12 @@ class Sampled:
     freedom: int
     p_value: float
 
-    CONFIDENCE = 0.9999
+    CONFIDENCE = 0.95
 
 
 def compare(counts: Mapping[Any, float], law: Mapping[Any, float]) -> Sampled:
     """Compares counts of outcomes with their probabilities."""
-    rows = sum(counts.values())
+    rows = int(sum(counts.values()))
     keys = sorted(set(counts) | set(law))
     seen = np.array([counts.get(key, 0) for key in keys], float)
     probs = np.array([law.get(key, 0.0) for key in keys])
@@ -79,7 +79,7 @@ class Loop:
 
         def generate(params, state, steps, which):
             self.traces += 1
-            accept = OneOf(rules, which)
+            accept: Any = OneOf(rules, which)
             return decoding.generate(
                 params, state, steps, target=target, drafter=drafter, accept=accept
             )

@@ -68,7 +68,7 @@ class Trial:
     @functools.cached_property
     def references(self) -> dict[str, list[Law]]:
         """For every parameter set, the target's law in every setting."""
-        laws: dict[int, list[Law]] = {}
+        laws: dict[int, list] = {}
         for name, params in self.subject.params.items():
             if id(params.target) not in laws:
                 laws[id(params.target)] = target_law(

@@ -29,7 +29,7 @@ def test_a_completion_is_the_engine_s_own(call, models, plain, tmp_path):
 def test_a_stream_is_the_same_text_with_origins(call, models, plain, tmp_path):
     outcome = call(
         "generate", "--model", models / "target", "--prompt", PROMPT, "--max_new_tokens", 8,
-        "--drafter", "lookup", "--drafter_option", "gamma=3", "--stream", "--color",
+        "--drafter", "lookup", "--drafter_option", "gamma=7", "--stream", "--color",
         "--json", "out.json",
     )  # fmt: skip
     assert outcome.status == 0 and "\x1b[" in outcome.out
@@ -53,7 +53,7 @@ def test_a_lossy_rule_is_announced(call, models, tmp_path):
     "argv, text",
     [
         (["--model", "nothing"], "neither a known name"),
-        (["--drafter", "eagel"], "choose from none, simulated"),
+        (["--drafter", "eagel"], "choose from 'none', 'simulated'"),
         (["--accept", "exakt"], "choose from exact, longest"),
         (["--drafter_option", "gama=1", "--drafter", "lookup"], "no option 'gama'; it has: gamma"),
         (["--drafter_option", "gamma"], "NAME=VALUE"),

@@ -18,7 +18,7 @@ RUNS = sorted(path.name for path in (CONFIGS / "runs").glob("*.gin"))
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return tiny.write(tmp_path_factory.mktemp("model") / "tiny", context=2048)
+    return tiny.write(tmp_path_factory.mktemp("model") / "tiny", layers=1)
 
 
 def test_every_name_has_a_file():
