@@ -36,7 +36,7 @@ class Prompt:
 def engines(model: Any, draft: Any = None) -> dict[str, Any]:
     """Plain decoding first, then what is compared with it."""
     made = {"none": specsample.Engine(model), "lookup": specsample.Engine(model, "lookup")}
-    made["skip"] = specsample.Engine(model, "skip")
+    made["skip"] = specsample.Engine(model, "skip", gamma=1)
     if draft is not None:
         made["autoregressive"] = specsample.Engine(model, "autoregressive", draft=draft)
     return made | {PROBE: specsample.Engine(model, "simulated", gamma=7)}
@@ -67,17 +67,20 @@ def warm(
     row = specsample.Sampling(max_new_tokens=tokens)
     sizes = {prepare(model, [prompt.ids], row).slots: prompt for prompt in given}
 
-    def decode(engine, prompt):
-        # As long as the real thing, so that sizes agree, and over after two tokens.
-        filler = prompt.ids * (1 + tokens // len(prompt.ids))
-        engine.generate([(*prompt.ids, *filler)[: len(prompt.ids) + tokens - 2]], max_new_tokens=2)
+    def decode(engine):
+        for prompt in sizes.values():
+            # As long as the real thing, so that sizes agree, and over after two tokens.
+            filler = prompt.ids * (1 + tokens // len(prompt.ids))
+            ids = (*prompt.ids, *filler)[: len(prompt.ids) + tokens - 2]
+            engine.generate([ids], max_new_tokens=2)
 
     def stream():
         list(zip(range(2), made["lookup"].stream(given[-1].ids, row), strict=False))
 
-    # XLA compiles one program on one core, and there are several of each.
+    # XLA compiles one program on one core, and there are several of each. An engine stays in one
+    # thread: `simulated` changes its own with every prompt.
     with futures.ThreadPoolExecutor(_COMPILERS) as pool:
-        calls = [pool.submit(decode, e, p) for e in made.values() for p in sizes.values()]
+        calls = [pool.submit(decode, engine) for engine in made.values()]
         calls.append(pool.submit(stream))
         try:
             for done, call in enumerate(futures.as_completed(calls)):
@@ -126,6 +129,7 @@ def _row(name: str, own: Sequence[Any], plain: Sequence[Any]) -> dict[str, Any]:
         "tokens_per_second": rate,
         "speedup": rate / base,
         "decode_seconds": sum(result.decode_seconds for result in own),
+        "decode_seconds_by_prompt": [result.decode_seconds for result in own],
         "prefill_seconds": sum(result.prefill_seconds for result in own),
         "compilations": sum(result.compilations for result in own),
     } | combined

@@ -39,11 +39,13 @@ def run(args: argparse.Namespace) -> int:
     """Shows, measures and writes."""
     _output.check_writable(args.json)
     files.check_folder(args.output_dir)
+    from specsample.bench import timing
     from specsample.cli import _demo
     from specsample.options import Sampling
 
     if args.max_new_tokens < 2:
         raise UserError(f"--max_new_tokens {args.max_new_tokens}; give 2 or more.")
+    conditions = timing.conditions()  # now: compilation is about to make the machine busy
     model = _models.load(args.model, args.dtype)
     draft = None if args.draft_model is None else _models.load(args.draft_model, args.dtype)
     engines = _demo.engines(model, draft)
@@ -58,21 +60,23 @@ def run(args: argparse.Namespace) -> int:
     cells = [[row[name] for name in _demo.FIELDS] for row in found]
     tables.show(f"{len(prompts)} prompts, greedy, batch 1", _COLUMNS, cells)
     print(_NOTE)
-    record = _record(args, prompts, found)
+    if not timing.quiet(conditions["load_average"], conditions["cores"]):
+        _output.warn(
+            f"the load average was {conditions['load_average'][0]} on {conditions['cores']} cores "
+            "before all this; speeds of a busy machine are not comparable."
+        )
+    record = _record(args, prompts, found) | {"conditions": conditions}
     _leave(args.output_dir, record)
     _output.write_json(args.json, record)
     return int(any(row["different"] for row in found))
 
 
 def _record(args: argparse.Namespace, prompts: Any, found: Any) -> dict[str, Any]:
-    from specsample.bench import timing
-
     return {
         "model": args.model,
         "max_new_tokens": args.max_new_tokens,
         "prompts": [{"label": one.label, "tokens": len(one.ids)} for one in prompts],
         "drafters": found,
-        "conditions": timing.conditions(),
     }
 
 

@@ -91,21 +91,20 @@ def append(
 
 
 def _each(buffers, fresh, write) -> tuple[Any, Any]:
-    """Applies `write(buffer, new, begin)` to keys and values of all panels, slots before width."""
+    """Applies `write(buffer, new, begin)` to every panel; in `new`, nodes stand where slots do."""
     keys, values = buffers
-    ends = [jax.tree.leaves(panel)[0].shape[-2] for panel in values]
-    begins = [sum(ends[:index]) for index in range(len(ends))]
+    sizes = [jax.tree.leaves(panel)[0].shape[-1] for panel in keys]
+    begins = [sum(sizes[:index]) for index in range(len(sizes))]
 
-    def turned(buffer: Array, new: Array, begin: int) -> Array:
-        return jnp.swapaxes(write(jnp.swapaxes(buffer, -1, -2), new, begin), -1, -2)
-
-    def over(panels, new, write):
+    def over(panels, new, slots_axis):
         return tuple(
-            jax.tree.map(functools.partial(write, begin=begin), panel, new)
+            jax.tree.map(functools.partial(write, begin=begin, slots_axis=slots_axis), panel, new)
             for panel, begin in zip(panels, begins, strict=True)
         )
 
-    return over(keys, fresh[0], turned), over(values, fresh[1], write)
+    # Small arrays are turned, never the buffers: a turned buffer is not updated in place.
+    turned = jax.tree.map(lambda new: jnp.swapaxes(new, -1, -2), fresh[0])
+    return over(keys, turned, -1), over(values, fresh[1], -2)
 
 
 def scattered(
@@ -114,13 +113,16 @@ def scattered(
     """One scatter a buffer, which stays on the devices that hold the rows."""
     step = jnp.arange(path.shape[1])[None, :]
 
-    def write(buffer: Array, new: Array, begin: int) -> Array:
-        size = buffer.shape[-2]
+    def write(buffer: Array, new: Array, begin: int, slots_axis: int) -> Array:
+        size = buffer.shape[slots_axis]
         slot = length[:, None] + step - begin
         slot = jnp.where((step < count[:, None]) & (slot >= 0), slot, size)
 
         def row(buffer: Array, new: Array, path: Array, slot: Array) -> Array:
-            return buffer.at[..., slot, :].set(new[..., path, :], mode="drop")
+            moved = jnp.take(new, path, axis=slots_axis, mode="clip")
+            if slots_axis == -1:
+                return buffer.at[..., slot].set(moved, mode="drop")
+            return buffer.at[..., slot, :].set(moved, mode="drop")
 
         axis = buffer.ndim - 4
         return jax.vmap(row, in_axes=(axis, axis, 0, 0), out_axes=axis)(buffer, new, path, slot)
@@ -138,19 +140,24 @@ def windowed(
     """
     batch, nodes = path.shape
 
-    def write(buffer: Array, new: Array, begin: int, row: int | Array) -> Array:
-        *lead, _, heads, slots, head_dim = buffer.shape
-        width = min(nodes, slots)
+    def write(buffer: Array, new: Array, begin: int, slots_axis: int, row: int | Array) -> Array:
+        rank, slots = buffer.ndim, buffer.shape[slots_axis]
+        slots_axis, row_axis, width = rank + slots_axis, rank - 4, min(nodes, slots)
         # Near the end of the panel the window begins before the row's first free slot.
         start = jnp.clip(length[row] - begin, 0, slots - width)
         offset = start + jnp.arange(width) + begin - length[row]
         taken = (offset >= 0) & (offset < count[row])
-        at = (*[0] * len(lead), row, 0, start, 0)
-        old = lax.dynamic_slice(buffer, at, (*lead, 1, heads, width, head_dim))
-        ours = lax.dynamic_index_in_dim(new, row, axis=new.ndim - 4)
-        moved = jnp.take(ours, path[row, jnp.clip(offset, 0, nodes - 1)], axis=-2, mode="clip")
-        taken = taken.reshape((1,) * (buffer.ndim - 2) + (width, 1))
-        return lax.dynamic_update_slice(buffer, jnp.where(taken, moved, old), at)
+        at = [jnp.int32(0)] * rank
+        at[row_axis], at[slots_axis] = jnp.int32(row), start
+        shape = list(buffer.shape)
+        shape[row_axis], shape[slots_axis] = 1, width
+        old = lax.dynamic_slice(buffer, at, shape)
+        ours = lax.dynamic_index_in_dim(new, row, axis=row_axis)
+        ids = path[row, jnp.clip(offset, 0, nodes - 1)]
+        moved = jnp.take(ours, ids, axis=slots_axis, mode="clip")
+        shape = [1] * rank
+        shape[slots_axis] = width
+        return lax.dynamic_update_slice(buffer, jnp.where(taken.reshape(shape), moved, old), at)
 
     def row(index: int | Array, buffers):
         return _each(buffers, fresh, functools.partial(write, row=index))

@@ -106,8 +106,9 @@ class Decoder(nn.Module):
         kept, keys, values = {}, [], []
         for layer in range(self.config.layers):
             block = Block(self.config, keep=layer in taps, name=f"layers_{layer}")
-            past = tuple(panel[layer] for panel in cache.keys), tuple(
-                panel[layer] for panel in cache.values
+            past = (
+                tuple(panel[layer] for panel in cache.keys),
+                tuple(panel[layer] for panel in cache.values),
             )
             x, (key, value, kept[layer]) = block(
                 x, past, fresh.keys[layer], fresh.values[layer], view

@@ -19,6 +19,7 @@ from specsample.models.config import ACTIVATIONS, DecoderConfig
 STREAM = ("batch", "nodes", "embed")  # logical axes of the residual stream
 # Kernels of the CPU back end are fast only for token counts that are multiples of this.
 CPU_TOKENS = 4
+CPU_PARTS = 4
 
 
 def dense(
@@ -69,14 +70,25 @@ def feature_major(
 ) -> Float[Array, "*lead_and_out"]:
     """`dense` for the CPU back end: `weight @ columns`, with one column a token.
 
-    A single token is a matrix-vector product, which XLA runs at the speed of memory.
+    A single token is a matrix-vector product. In one piece XLA gives small ones to one core, and
+    reads none of them as fast as memory allows; as a batch of `CPU_PARTS` products it does.
     """
     lead, out = inputs.shape[:-contract], weight.shape[:-contract]
     tokens = math.prod(lead)
     rows = inputs.reshape(tokens, *inputs.shape[-contract:])
     inner = _last(weight.ndim, contract)
     if tokens == 1:
-        product = _dot(weight, rows[0], (inner, tuple(range(contract))), dtype)
+        outputs = math.prod(out)
+        parts = math.gcd(outputs, CPU_PARTS)
+        split = weight.reshape(parts, outputs // parts, -1)
+        # Without the barrier the batch is folded back into one product.
+        same = lax.optimization_barrier(
+            jnp.broadcast_to(rows.reshape(1, -1), (parts, split.shape[2]))
+        )
+        axes = (((2,), (1,)), ((0,), (0,)))
+        product = lax.dot_general(
+            split, same, axes, precision=lax.Precision.HIGHEST, preferred_element_type=dtype
+        )
         return product.reshape(lead + out)
     padding = [(0, -tokens % CPU_TOKENS)] + [(0, 0)] * contract
     columns = jnp.moveaxis(jnp.pad(rows, padding), 0, -1)

@@ -44,8 +44,10 @@ next meeting of the garden committee is on 9 June."""
 _LETTER = """\
 Dear Mr. Okafor, thank you for you're letter of 3 March. We have recieved the two boxes of \
 books, but one of the boxes were damaged and the books in it is wet. Could you please send \
-an other copy of the atlas? We will of course pay for the shiping. With kind regards, the \
-libary of Northfield."""
+an other copy of the atlas, and of the two books on birds? We will of course pay for the \
+shiping. The reading room will be closed from 10 to 14 March, becuase the floor is being \
+painted, so please do not send anything befor the 15th. With kind regards, the libary of \
+Northfield."""
 
 _TABLE = """name: Lena Fischer, city: Bremen, age: 41
 name: Tomas Novak, city: Brno, age: 29
