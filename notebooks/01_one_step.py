@@ -10,8 +10,8 @@
 # # One step, array by array
 #
 # Speculative sampling repeats four verbs: draft a tree of guesses, score it in one pass of the
-# target, accept a path, commit it. Here is one step of it on a toy: a target with six tokens that is
-# a table of probabilities, and a draft that is another table.
+# target, accept a path, commit it. Here is one step of it on a toy: a target with six tokens that
+# is a table of probabilities, and a draft that is another table.
 
 # %%
 import jax

@@ -68,6 +68,11 @@ class Engine:
             with another vocabulary.
         """
         if draft is not None:
+            if isinstance(drafter, str) and drafter not in drafters.WITH_DRAFT_MODEL:
+                raise UserError(
+                    f"drafter {drafter!r} uses no draft model; leave {draft.name!r} out, or use "
+                    f"{' or '.join(drafters.WITH_DRAFT_MODEL)}."
+                )
             draft = reconcile(model, draft)
         if isinstance(drafter, str):
             try:
@@ -116,7 +121,7 @@ class Engine:
           FloatingPointError: logits were not finite; says where.
         """
         batch = prepare(self.model, prompts, _one(sampling, controls), numbers, rows)
-        self._check(batch)
+        self.check(batch)
         with CompileCounter() as compiled:
             began = time.perf_counter()
             state = jax.block_until_ready(self.begin(batch))
@@ -146,7 +151,7 @@ class Engine:
           UserError, FloatingPointError: as `generate`, at once or at the fault.
         """
         batch = prepare(self.model, [prompt], _one(sampling, controls))
-        self._check(batch)
+        self.check(batch)
         return self._pieces(
             self.begin(batch), Releaser(self.model.tokenizer, batch.samplings[0].stop)
         )
@@ -216,7 +221,7 @@ class Engine:
                     finish[row] = STOP
         return dataclasses.replace(state, finish=jnp.asarray(finish))
 
-    def _check(self, batch: Batch) -> None:
+    def check(self, batch: Batch) -> None:
         """Refuses controls that the rule or the drafter cannot honour, by name."""
         wanted, rule = self.accept.temperature, type(self.accept).__name__.lower()
         matches = isinstance(self.accept, acceptance.Match)

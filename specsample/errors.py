@@ -13,6 +13,10 @@ class UserError(ValueError):
     """
 
 
+class AbsentError(UserError):
+    """An optional part of a checkpoint is not there, which is no damage."""
+
+
 def shorten(names: Iterable[str], limit: int = 6) -> str:
     """Joins names for a message, the first `limit` of them.
 

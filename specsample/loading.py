@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specsample import checkpoints, pretrained
-from specsample.errors import UserError
+from specsample.errors import AbsentError
 from specsample.models.model import Model
 from specsample.models.target import LanguageModel
 
@@ -42,6 +42,6 @@ def _text_side(path):
     for kind in (Tokenizer, ChatTemplate):
         try:
             found.append(kind.from_path(path))
-        except UserError:  # a model without text, or a base model without a chat format
+        except AbsentError:  # a model without text, or a base model without a chat format
             found.append(None)
     return found

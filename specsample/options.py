@@ -122,6 +122,11 @@ def to_controls(rows: Sequence[Sampling], eos_ids: Sequence[int], vocab: int) ->
 def _bias(rows: Sequence[Sampling], vocab: int):
     if not any(row.logit_bias for row in rows):
         return None
+    if any(
+        sum(value == -math.inf for value in (row.logit_bias or {}).values()) >= vocab
+        for row in rows
+    ):
+        raise UserError("logit_bias bans the whole vocabulary; leave at least one token.")
     bias = [[0.0] * vocab for _ in rows]
     for row, values in zip(rows, bias, strict=True):
         for token, value in (row.logit_bias or {}).items():

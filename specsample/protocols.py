@@ -31,9 +31,7 @@ class Target(Protocol):
         """
         ...
 
-    def score(
-        self, params: Any, cache: Any, tree: TokenTree, taps: tuple[int, ...] = ()
-    ) -> Scores:
+    def score(self, params: Any, cache: Any, tree: TokenTree, taps: tuple[int, ...] = ()) -> Scores:
         """Scores every node. Reads the cache, writes nothing."""
         ...
 

@@ -131,13 +131,20 @@ def warp(logits: Float[Array, "B N V"], controls: Controls) -> Float[Array, "B N
     large vocabulary costs as much as half a pass of a small model.
     """
     logits = logits.astype(jnp.float32)
-    greedy = jax.nn.one_hot(jnp.argmax(logits, -1), logits.shape[-1], dtype=jnp.float32)
     hot = controls.temperature > 0
-    return jax.lax.cond(
-        hot.any(),
-        lambda: jnp.where(hot[:, None, None], _sampled(logits, controls), greedy),
-        lambda: greedy,
-    )
+
+    def greedy():
+        return jax.nn.one_hot(jnp.argmax(logits, -1), logits.shape[-1], dtype=jnp.float32)
+
+    def sampled():
+        return _sampled(logits, controls)
+
+    def mixed():
+        return jnp.where(hot[:, None, None], sampled(), greedy())
+
+    # An argmax over a vocabulary is not free: batches of one kind do not pay for the other.
+    kind = hot.any().astype(jnp.int32) + (hot.any() & ~hot.all()).astype(jnp.int32)
+    return jax.lax.switch(kind, [greedy, sampled, mixed])
 
 
 def _sampled(logits, controls):

@@ -18,8 +18,7 @@ from specsample.models.model import Model
 from specsample.options import Sampling, to_controls
 from specsample.requests import prepare
 from specsample.types import Params
-
-NEAR = 1e-3  # logits
+from specsample.verification.greedy import greedy_equality
 
 _start = jax.jit(decoding.start, static_argnames=("target", "drafter", "slots"))
 
@@ -43,13 +42,13 @@ def compare(
     model: Model, prompt: Sequence[int], one: Sequence[int], other: Sequence[int]
 ) -> Agreement:
     """Compares two continuations of a prompt."""
-    if list(one) == list(other):
+    result = greedy_equality(
+        [one], [other], lambda _, agreed: next_logits(model, [*prompt, *agreed])
+    )
+    if not result.differences:
         return Agreement("equal")
-    pairs = enumerate(zip(one, other, strict=False))
-    at = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
-    best, second = jax.lax.top_k(next_logits(model, [*prompt, *one[:at]]), 2)[0].tolist()
-    gap = best - second
-    return Agreement("near tie" if gap < NEAR else "different", at, gap)
+    found = result.differences[0]
+    return Agreement("near tie" if found.near_tie else "different", found.position, found.gap)
 
 
 def next_logits(model: Model, ids: Sequence[int]):

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from specsample.errors import UserError
+from specsample.errors import AbsentError, UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +131,7 @@ def load(path: str | os.PathLike[str]) -> Vocabulary:
     elif (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
         definition = _from_merges(path)
     else:
-        raise UserError(
+        raise AbsentError(
             f"{path}: no tokenizer.json, and no vocab.json with merges.txt; save the model's "
             "tokenizer into this directory."
         )

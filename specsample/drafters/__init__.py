@@ -11,6 +11,7 @@ import inspect
 from typing import Any
 
 NAMES = ("none", "simulated", "autoregressive", "skip", "lookup")
+WITH_DRAFT_MODEL = ("autoregressive",)
 
 
 def build(name: str, target: Any, draft: Any = None, **options: Any) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from specsample.checkpoints import vocabulary
-from specsample.errors import UserError, reason
+from specsample.errors import AbsentError, UserError, reason
 
 Message = dict[str, Any]  # 'role' and 'content', and what else the template reads
 
@@ -61,7 +61,7 @@ class ChatTemplate:
         label = str(Path(path))
         words = vocabulary.load(path)
         if not words.chat_template:
-            raise UserError(
+            raise AbsentError(
                 f"{label}: this model has no chat template; give plain text, or use a model "
                 "that is tuned for conversations."
             )

@@ -164,7 +164,7 @@ def _preflight(engine: Engine, jobs: Sequence[Job], controls: Sampling) -> None:
     for seed in {job.seed for job in jobs}:
         dataclasses.replace(controls, seed=seed)
     batch = prepare(engine.model, [jobs[0].ids], controls)
-    engine._check(batch)
+    engine.check(batch)
     batch.controls(engine.model)
 
 

@@ -100,3 +100,15 @@ def past(model, params, tokens):
     """A cache that holds `tokens`."""
     cache = model.init(params, prompt(len(tokens)), SLOTS)
     return feed(model, params, cache, tokens, [tokens.shape[1]] * len(tokens))
+
+
+def layered(fresh):
+    """Keys and values of all layers, [layers, B, KV, N, D] in numpy, scanned or not."""
+    return tuple(np.stack([np.asarray(x) for x in side]) for side in (fresh.keys, fresh.values))
+
+
+def joined(cache):
+    """Keys and values of all layers and panels, [layers, B, KV, S, D] in numpy, scanned or not."""
+    keys = [np.stack([np.asarray(layer).swapaxes(-1, -2) for layer in p]) for p in cache.keys]
+    values = [np.stack([np.asarray(layer) for layer in panel]) for panel in cache.values]
+    return np.concatenate(keys, 3), np.concatenate(values, 3)

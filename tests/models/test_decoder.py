@@ -70,9 +70,9 @@ def test_branches_do_not_see_each_other(name):
     assert (jnp.max(jnp.abs(one - two), -1)[:, below] > 1e-3).all()
 
 
-@pytest.mark.parametrize("name", ["llama-untied", "opt"])
-def test_scanned_layers_equal_unrolled_ones(name):
-    config = flavours.CONFIGS[name]
+def scan(name, **change):
+    """The model of that name, and the same one and its parameters with layers in front."""
+    config = dataclasses.replace(flavours.CONFIGS[name], **change)
     model, params = flavours.build(config)
     scanned = dataclasses.replace(model, config=dataclasses.replace(config, scanned=True))
     layers = [params[f"layers_{i}"] for i in range(config.layers)]
@@ -80,12 +80,80 @@ def test_scanned_layers_equal_unrolled_ones(name):
     stacked = rest | {"layers": jax.tree.map(lambda *leaf: jnp.stack(leaf), *layers)}
     shapes = jax.tree.map(jnp.shape, scanned.abstract_params())
     assert jax.tree.map(jnp.shape, stacked) == shapes
-    cache = flavours.past(model, params, BEFORE)
+    return model, params, scanned, stacked
+
+
+@pytest.mark.parametrize("name", ["llama-untied", "opt"])
+def test_scanned_layers_equal_unrolled_ones(name):
+    model, params, scanned, stacked = scan(name)
     tree, taps = flavours.tree(TOKENS, TREE.parents), (0, 2, 1)
-    close(
-        flavours.score(scanned, stacked, cache, tree, taps),
-        flavours.score(model, params, cache, tree, taps),
-    )
+    path, count = jnp.array([[0, 1, 3, 6]] * 2, jnp.int32), jnp.array([4, 2], jnp.int32)
+
+    def run(model, params):
+        """Scores before and after a commit, and both caches."""
+        cache = flavours.past(model, params, BEFORE)
+        scores = flavours.score(model, params, cache, tree, taps)
+        after = flavours.commit(model, cache, scores.fresh, path, count)
+        again = flavours.score(model, params, after, tree, taps)
+        return [cache, after], [scores, again]
+
+    caches, scores = run(model, params)
+    other_caches, other_scores = run(scanned, stacked)
+    for one, other in zip(caches, other_caches, strict=True):
+        assert len(one.keys) == len(other.keys) == 3
+        assert all(panel.ndim == 5 for panel in (*other.keys, *other.values))
+        close(flavours.joined(one), flavours.joined(other))
+        np.testing.assert_array_equal(one.length, other.length)
+    for one, other in zip(scores, other_scores, strict=True):
+        close((one.logits, one.features), (other.logits, other.features))
+        close(flavours.layered(one.fresh), flavours.layered(other.fresh))
+
+
+def test_scanned_layers_need_no_cache():
+    model, params, scanned, stacked = scan("llama-untied")
+    logits = []
+    for network, weights in ((model, params), (scanned, stacked)):
+        empty = network.init(weights, flavours.prompt(), 0)
+        assert empty.keys == empty.values == () and empty.slots == 0
+        logits.append(flavours.score(network, weights, empty, flavours.tree(TOKENS)).logits)
+    close(*logits)
+
+
+def test_scanned_layers_are_initialised_like_unrolled_ones():
+    _, _, scanned, stacked = scan("qwen2")
+    params = scanned.init_params(jax.random.key(0))
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, stacked)
+
+
+def test_scanned_bfloat16_equals_unrolled():
+    model, params, scanned, stacked = scan("llama-tied", dtype="bfloat16")
+    cache, other = (flavours.past(*pair, BEFORE) for pair in ((model, params), (scanned, stacked)))
+    assert {leaf.dtype for leaf in (*other.keys, *other.values)} == {jnp.dtype("bfloat16")}
+    tree = flavours.tree(TOKENS, TREE.parents)
+    one = flavours.score(model, params, cache, tree).logits
+    close(one, flavours.score(scanned, stacked, other, tree).logits, atol=0.1)
+
+
+@pytest.mark.parametrize("scanned", [False, True], ids=["unrolled", "scanned"])
+def test_a_neighbours_length_changes_no_bit(scanned):
+    network, params = scan("qwen2")[2:] if scanned else scan("qwen2")[:2]
+    prompt, tree = flavours.tokens(2, 2, 8), flavours.tree(TOKENS, TREE.parents)
+    logits, after = [], []
+    for other in (0, 3, 4, 5, 8):
+        cache = network.init(params, flavours.prompt(), flavours.SLOTS)
+        cache = flavours.feed(network, params, cache, prompt, [3, other])
+        scores = flavours.score(network, params, cache, tree)
+        cache = flavours.commit(
+            network, cache, scores.fresh, flavours.identity(2), jnp.array([4, 1], jnp.int32)
+        )
+        logits.append(scores.logits)
+        after.append(flavours.joined(cache))
+    for one, other in zip(logits, logits[1:], strict=False):
+        np.testing.assert_array_equal(one[0], other[0])
+        assert jnp.any(one[1] != other[1])
+    for one, other in zip(after, after[1:], strict=False):
+        for side in range(2):
+            np.testing.assert_array_equal(one[side][:, 0], other[side][:, 0])
 
 
 def test_taps_give_streams_in_their_order():
@@ -133,7 +201,8 @@ def test_bfloat16_models_give_float32_logits():
     cache = flavours.past(model, params, BEFORE)
     scores = flavours.score(model, params, cache, flavours.tree(TOKENS, TREE.parents))
     assert scores.logits.dtype == jnp.float32
-    assert scores.fresh.keys.dtype == cache.keys.dtype == jnp.bfloat16
+    kept = (scores.fresh.keys, scores.fresh.values, cache.keys, cache.values)
+    assert {leaf.dtype for leaf in jax.tree.leaves(kept)} == {jnp.dtype("bfloat16")}
     close(scores.logits, score("llama-tied").logits, atol=0.3)
 
 

@@ -6,10 +6,20 @@ import pytest
 from specsample.models import layers
 
 FORMS = (layers.feature_major, layers.token_major)
+# Numbers of outputs that a single token's product is split into 4, 2 and 1 parts for.
+OUT_AND_IN = [
+    ((6,), (4,)),
+    ((2, 3, 5), (4,)),
+    ((6,), (2, 4)),
+    ((8,), (4,)),
+    ((2, 3, 2), (2, 4)),
+    ((7,), (4,)),
+    ((1,), (1,)),
+]
 
 
 @pytest.mark.parametrize("lead", [(1, 1), (1, 3), (2, 4), (5,)])
-@pytest.mark.parametrize(("out", "inner"), [((6,), (4,)), ((2, 3, 5), (4,)), ((6,), (2, 4))])
+@pytest.mark.parametrize(("out", "inner"), OUT_AND_IN)
 def test_both_forms_of_the_product_agree(lead, out, inner):
     rng = np.random.default_rng(0)
     weight = rng.normal(size=out + inner).astype(np.float32)
@@ -29,8 +39,24 @@ def test_the_form_follows_the_platform_that_is_compiled_for():
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_product_has_gradients(form):
-    weight, inputs = jnp.ones((3, 4)), jnp.arange(24.0).reshape(1, 6, 4)
+@pytest.mark.parametrize("lead", [(1, 1), (2, 4)])
+@pytest.mark.parametrize(("given", "wanted"), [("bfloat16", "float32"), ("bfloat16", "bfloat16")])
+def test_products_of_bfloat16_have_the_type_asked_for(given, wanted, lead, form):
+    rng = np.random.default_rng(0)
+    weight = jnp.asarray(rng.normal(size=(8, 16)), given)
+    inputs = jnp.asarray(rng.normal(size=(*lead, 16)), given)
+    ours = form(weight, inputs, 1, jnp.dtype(wanted))
+    assert ours.dtype == jnp.dtype(wanted) and ours.shape == (*lead, 8)
+    exact = np.asarray(inputs, np.float64) @ np.asarray(weight, np.float64).T
+    atol = 1e-5 if wanted == "float32" else 0.05
+    np.testing.assert_allclose(np.asarray(ours, np.float64), exact, atol=atol)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("tokens", [1, 6])
+@pytest.mark.parametrize("outputs", [3, 8])
+def test_the_product_has_gradients(outputs, tokens, form):
+    weight, inputs = jnp.ones((outputs, 4)), jnp.arange(4.0 * tokens).reshape(1, tokens, 4)
     loss = lambda w, x: jnp.sum(form(w, x, 1, jnp.float32) ** 2)  # noqa: E731
     for grad, plain in zip(
         jax.grad(loss, (0, 1))(weight, inputs),
