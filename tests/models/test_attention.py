@@ -5,7 +5,7 @@ import pytest
 
 from specsample.models import attention, cache
 
-KV, GROUP, NODES, DIM, SLOTS = 2, 3, 2, 5, 19
+KV, GROUP, NODES, DIM, SLOTS = 2, 3, 2, 6, 19
 FILLS = (0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 19)  # empty, full, and around every boundary
 
 attend = jax.jit(attention.attend)

@@ -45,7 +45,7 @@ def by_hand(buffer, fresh, path, length, count):
 
 def fills(batch, nodes, slots=SLOTS):
     """Every length with every count that matters: within a panel, across panels, full, too much."""
-    counts = sorted({0, 1, 2, 3, 5, nodes - 1, nodes})
+    counts = sorted({count for count in (0, 1, 2, 3, 5, nodes - 1, nodes) if count <= nodes})
     pairs = list(itertools.product(range(slots + 1), counts))
     np.random.default_rng(0).shuffle(pairs)  # rows of one batch differ
     pairs += pairs[: -len(pairs) % batch]

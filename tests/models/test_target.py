@@ -1,9 +1,14 @@
+import dataclasses
+import math
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from specsample import trees
+from specsample.models import cache as caches
 from specsample.models.target import LanguageModel
 
 from . import flavours
@@ -90,6 +95,51 @@ def test_a_greedy_loop_on_device_equals_scoring_the_whole():
     empty = model.init(params, flavours.prompt(), 0)
     logits = flavours.score(model, params, empty, trees.chain(text)).logits
     np.testing.assert_array_equal(jnp.argmax(logits, -1), out)
+
+
+def copies(batch, nodes, scanned, late=False):
+    """What the compiled loop of a model copies or transposes that is as large as a panel."""
+    config = dataclasses.replace(CONFIG, scanned=scanned)
+    model, params = flavours.build(config)
+    path = jnp.tile(jnp.arange(nodes, dtype=jnp.int32), (batch, 1))
+
+    def body(carry):
+        step, cache, tokens = carry
+        scores = model.score(params, cache, trees.chain(tokens))
+        tokens = jnp.argmax(scores.logits, -1).astype(jnp.int32)
+        count = 1 + tokens[:, 0] % nodes
+        after = model.commit(cache, scores.fresh, path, count)
+        if late:  # what follows reads both caches, one after the other
+            for each in (after, cache):
+                logits = model.score(params, each, trees.chain(tokens)).logits
+                tokens = jnp.argmax(logits, -1).astype(jnp.int32)
+        return step + 1, after, tokens
+
+    def loop(cache, tokens):
+        return jax.lax.while_loop(lambda c: c[0] < 20, body, (jnp.int32(0), cache, tokens))[1:]
+
+    cache = model.init(params, flavours.prompt(batch), 300)
+    buffers = jax.tree.leaves((cache.keys, cache.values))
+    least = min(buffer.size for buffer in buffers) // (config.layers if scanned else 1)
+    compiled = jax.jit(loop, donate_argnums=0).lower(cache, jnp.zeros_like(path)).compile()
+    memory = compiled.memory_analysis()
+    assert memory.alias_size_in_bytes >= sum(buffer.nbytes for buffer in buffers)
+    found = re.findall(r"= \w+\[([\d,]+)\]\S* (?:copy|copy-start|transpose)\(", compiled.as_text())
+    return [shape for shape in found if math.prod(map(int, shape.split(","))) >= least]
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="reads what the CPU's compiler made")
+@pytest.mark.parametrize("scanned", [False, True], ids=["unrolled", "scanned"])
+@pytest.mark.parametrize(("batch", "nodes"), [(1, 1), (1, 4), (2, 1), (2, 4)])
+def test_a_loop_on_device_copies_no_panel(batch, nodes, scanned, monkeypatch):
+    monkeypatch.setattr(caches, "FIRST_PANEL", 64)
+    assert copies(batch, nodes, scanned) == []
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="reads what the CPU's compiler made")
+def test_a_loop_that_copies_panels_is_noticed(monkeypatch):
+    monkeypatch.setattr(caches, "FIRST_PANEL", 64)
+    assert copies(1, 4, scanned=False, late=True)
 
 
 def test_parameters_of_a_model_are_differentiable_without_a_cache():

@@ -222,13 +222,25 @@ def test_equal_rows_are_found():
     assert len(first) == 3 and group[0] == group[2] and len(set(group)) == 3
 
 
-def test_rows_are_found_wherever_a_cache_keeps_them():
+@pytest.mark.parametrize("scanned", [False, True], ids=["unrolled", "scanned"])
+def test_rows_are_found_wherever_a_cache_keeps_them(scanned):
     [subject] = cases.CASES["skip"]()
     params = subject.params["random"]
+    if scanned:
+        config = dataclasses.replace(subject.target.config, scanned=True)
+        subject = dataclasses.replace(
+            subject, target=dataclasses.replace(subject.target, config=config)
+        )
+        names = sorted(name for name in params.target if name.startswith("layers_"))
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *(params.target[name] for name in names))
+        rest = {name: leaf for name, leaf in params.target.items() if name not in names}
+        params = dataclasses.replace(params, target=rest | {"layers": stacked})
     state = begin(subject, params)
     axes = batch_axes(params, state, subject.target, subject.drafter)
-    assert axes.cache.keys == 1 and axes.cache.length == 0 and axes.draft.logits == 0
+    assert {*jax.tree.leaves((axes.cache.keys, axes.cache.values))} == {int(scanned)}
+    assert axes.cache.length == 0 and axes.draft.logits == 0
     front = to_front(state, axes)
     assert all(len(leaf) == len(cases.SETTINGS) for leaf in jax.tree.leaves(front))
     back = from_front(front, axes)
-    assert back.cache.keys.shape == state.cache.keys.shape
+    jax.tree.map(np.testing.assert_array_equal, back.cache, state.cache)
+    assert len(jax.tree.leaves(back.cache.keys)) == (1 if scanned else 3)
