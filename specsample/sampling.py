@@ -20,6 +20,7 @@ from specsample.types import Controls, History, TokenTree
 _DRAFT, _ACCEPT, _TOKEN = 0, 1, 2  # purposes of a row's random streams
 _ONE = 0x3F800000  # the bits of 1.0
 _BLOCK = 256
+_NARROW, _HEAVY = 32, 256  # thresholds are sought in so many blocks of so many tokens first
 _COLDEST = 1e-30  # below it nothing changes, and above it nothing overflows
 
 
@@ -153,51 +154,77 @@ def _sampled(logits, controls):
     # Shifted before it is scaled: a small temperature would turn a logit into infinity.
     shifted = logits - logits.max(-1, keepdims=True)
     weights = jnp.exp(shifted / temperature[:, None, None])
-    weights = jax.lax.cond(
-        (controls.top_k > 0).any(), _top_k, lambda w, k: w, weights, controls.top_k
-    )
-    weights = jax.lax.cond(
-        (controls.top_p < 1).any(), _top_p, lambda w, p: w, weights, controls.top_p
-    )
+    # The filters of greedy rows are of no use, and must not cost the others a search.
+    top_k = jnp.where(hot, controls.top_k, 0)
+    top_p = jnp.where(hot, controls.top_p, 1.0)
+    weights = jax.lax.cond((top_k > 0).any(), _top_k, lambda w, k: w, weights, top_k)
+    weights = jax.lax.cond((top_p < 1).any(), _top_p, lambda w, p: w, weights, top_p)
     # The largest weight is 1, so a share of it is an absolute threshold.
     weights = jnp.where(weights < controls.min_p[:, None, None], 0.0, weights)
     return weights / weights.sum(-1, keepdims=True)
 
 
 def _top_k(weights, k):
-    def enough(threshold):
-        return (weights >= threshold[..., None]).sum(-1) >= k[:, None]
-
-    threshold = _largest_threshold(enough, weights.shape[:-1])
+    goal = jnp.broadcast_to(k[:, None].astype(jnp.float32), weights.shape[:2])
+    threshold = _largest_threshold(weights, jnp.ones_like, goal, k > 0)
     keep = weights >= threshold[..., None]
     return jnp.where(keep | (k <= 0)[:, None, None], weights, 0.0)
 
 
 def _top_p(weights, p):
-    target = p[:, None] * weights.sum(-1)
-
-    def enough(threshold):
-        return jnp.where(weights >= threshold[..., None], weights, 0.0).sum(-1) >= target
-
-    threshold = _largest_threshold(enough, weights.shape[:-1])
+    goal = p[:, None] * weights.sum(-1)
+    threshold = _largest_threshold(weights, lambda w: w, goal, p < 1)
     keep = weights >= threshold[..., None]
     return jnp.where(keep | (p >= 1)[:, None, None], weights, 0.0)
 
 
-def _largest_threshold(enough, shape) -> Float[Array, "..."]:
-    """The largest float in [0, 1] that satisfies a condition which holds for all smaller ones.
+def _largest_threshold(weights, measure, goal, active) -> Float[Array, "B N"]:
+    """The largest float in [0, 1] such that the weights not below it measure up to a goal.
 
-    Non-negative floats sort like their bits, so 30 halvings of an integer interval are exact.
+    Looks among the heaviest blocks of the vocabulary first. If what it finds is above every other
+    weight, it is the answer, and for the laws that language models have it nearly always is. A row
+    gets the same bits whatever the other rows need.
+
+    Args:
+      weights: float32[B, N, V] in [0, 1].
+      measure: what a weight counts for.
+      goal: float32[B, N].
+      active: bool[B], rows whose threshold will be used.
     """
+    if weights.shape[-1] <= _HEAVY * _NARROW:
+        return _search(weights, measure, goal)
+    heavy, rest = _heaviest(weights)
+    quick = _search(heavy, measure, goal)
+    sure = (quick > rest) | ~active[:, None]
+    return jax.lax.cond(
+        sure.all(),
+        lambda: quick,
+        lambda: jnp.where(sure, quick, _search(weights, measure, goal)),
+    )
+
+
+def _heaviest(weights):
+    """Members of the blocks with the largest maxima, and the largest weight outside of them."""
+    padded = jnp.pad(weights, ((0, 0), (0, 0), (0, -weights.shape[-1] % _NARROW)))
+    blocks = padded.reshape(*weights.shape[:2], -1, _NARROW)
+    tops, which = jax.lax.top_k(blocks.max(-1), _HEAVY + 1)
+    heavy = jnp.take_along_axis(blocks, which[..., :_HEAVY, None], axis=2)
+    return heavy.reshape(*weights.shape[:2], -1), tops[..., _HEAVY]
+
+
+def _search(weights, measure, goal):
+    """Non-negative floats sort like their bits, so 30 halvings of an integer interval are exact."""
+    counted = measure(weights)
 
     def halve(_, bounds):
         low, high = bounds
         middle = low + (high - low + 1) // 2
-        holds = enough(jax.lax.bitcast_convert_type(middle, jnp.float32))
+        threshold = jax.lax.bitcast_convert_type(middle, jnp.float32)
+        holds = jnp.where(weights >= threshold[..., None], counted, 0.0).sum(-1) >= goal
         return jnp.where(holds, middle, low), jnp.where(holds, high, middle - 1)
 
-    low, high = jnp.zeros(shape, jnp.int32), jnp.full(shape, _ONE, jnp.int32)
-    low, _ = jax.lax.fori_loop(0, 30, halve, (low, high))
+    low = jnp.zeros(goal.shape, jnp.int32)
+    low, _ = jax.lax.fori_loop(0, 30, halve, (low, jnp.full_like(low, _ONE)))
     return jax.lax.bitcast_convert_type(low, jnp.float32)
 
 

@@ -21,6 +21,7 @@ from specsample.engine import Engine
 from specsample.models.model import Model
 from specsample.options import Sampling, to_controls
 from specsample.requests import BUCKET, prepare
+from specsample.tasks import registry
 from specsample.types import RUNNING, Controls, History, Prompt, TokenTree
 
 POINTS = (1, 2, 4, 8, 16, 32)
@@ -85,7 +86,7 @@ class Scene:
 
 
 def scene(model: Model, context: int, row: Sampling | None = None, nodes: int = 64) -> Scene:
-    """Fills a cache with `context` arbitrary tokens.
+    """Fills a cache with `context` tokens of text, so that laws are those of text.
 
     Args:
       model: the target.
@@ -94,7 +95,7 @@ def scene(model: Model, context: int, row: Sampling | None = None, nodes: int = 
       nodes: the longest chain that will be asked for.
     """
     network = model.network
-    tokens = jax.random.randint(jax.random.key(0), (1, context + nodes), 0, network.vocab)
+    tokens = _tokens(model, context + nodes)
     row = row or Sampling()
     slots = BUCKET
     while slots < context + nodes:
@@ -108,6 +109,15 @@ def scene(model: Model, context: int, row: Sampling | None = None, nodes: int = 
         engine.params, prompt, keys, controls, target=network, drafter=engine.drafter, slots=slots
     )
     return Scene(model, state.cache, controls, state.history, tokens[:, context:])
+
+
+def _tokens(model: Model, count: int):
+    """Tokens of prompts that quote a text, over and over; arbitrary ones without a tokenizer."""
+    if model.tokenizer is None:
+        return jax.random.randint(jax.random.key(0), (1, count), 0, model.network.vocab)
+    examples = registry.load("grounded").examples
+    ids = model.tokenizer.encode("\n\n".join(example.prompt for example in examples))
+    return jnp.asarray([(ids * (count // len(ids) + 1))[:count]], jnp.int32)
 
 
 def measure_curve(

@@ -92,10 +92,10 @@ class LanguageModel:
     def _zeros(self, batch: int, shape: tuple[int, int]) -> Any:
         """One array a layer, or one with the layers in front."""
         config = self.config
-        shape, dtype = (batch, config.kv_heads, *shape), jnp.dtype(config.dtype)
+        layer, dtype = (batch, config.kv_heads, *shape), jnp.dtype(config.dtype)
         if config.scanned:
-            return jnp.zeros((config.layers, *shape), dtype)
-        return tuple(jnp.zeros(shape, dtype) for _ in range(config.layers))
+            return jnp.zeros((config.layers, *layer), dtype)
+        return tuple(jnp.zeros(layer, dtype) for _ in range(config.layers))
 
     def score(
         self, params: Any, cache: KVCache, tree: TokenTree, taps: tuple[int, ...] = ()
