@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,12 @@ import numpy as np
 from specsample import sampling
 from specsample.errors import UserError
 from specsample.types import Controls
+
+_LARGE = 1e30  # products with any logit still fit float32: beyond it a law might not be a number
+_WHOLE = ("top_k", "max_new_tokens", "min_new_tokens", "seed")
+_NUMBERS = (
+    "temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,17 +61,24 @@ class Sampling:
         """Raises `UserError` for values outside their range."""
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
+        self._check_kinds()
         rules = {
-            "temperature": (0.0 <= self.temperature < math.inf, "0 (greedy) or more"),
+            "temperature": (0.0 <= self.temperature <= _LARGE, "between 0 (greedy) and 1e30"),
             "top_k": (0 <= self.top_k < 2**31, "0 (off) or more, below 2**31"),
             "top_p": (0.0 < self.top_p <= 1.0, "above 0 and at most 1 (off)"),
             "min_p": (0.0 <= self.min_p <= 1.0, "between 0 (off) and 1"),
             "repetition_penalty": (
-                0.0 < self.repetition_penalty < math.inf,
-                "above 0; 1 is off",
+                1 / _LARGE <= self.repetition_penalty <= _LARGE,
+                "above 0, between 1e-30 and 1e30; 1 is off",
             ),
-            "presence_penalty": (math.isfinite(self.presence_penalty), "finite; 0 is off"),
-            "frequency_penalty": (math.isfinite(self.frequency_penalty), "finite; 0 is off"),
+            "presence_penalty": (
+                abs(self.presence_penalty) <= _LARGE,
+                "between -1e30 and 1e30; 0 is off",
+            ),
+            "frequency_penalty": (
+                abs(self.frequency_penalty) <= _LARGE,
+                "between -1e30 and 1e30; 0 is off",
+            ),
             "max_new_tokens": (0 <= self.max_new_tokens < 2**31, "0 or more, below 2**31"),
             "min_new_tokens": (
                 0 <= self.min_new_tokens <= self.max_new_tokens,
@@ -75,9 +90,40 @@ class Sampling:
         for name, (holds, remedy) in rules.items():
             if not holds:
                 raise UserError(f"{name}={getattr(self, name)!r}; it must be {remedy}.")
-        bad = [bias for bias in (self.logit_bias or {}).values() if not bias < math.inf]
+        biases = (self.logit_bias or {}).values()
+        bad = [bias for bias in biases if not (abs(bias) <= _LARGE or bias == -math.inf)]
         if bad:
-            raise UserError(f"logit_bias holds {bad[0]}; use finite numbers, or -inf to ban.")
+            raise UserError(
+                f"logit_bias holds {bad[0]}; use numbers between -1e30 and 1e30, or -inf to ban."
+            )
+
+    def _check_kinds(self) -> None:
+        """Refuses a value of another kind, which would fail later or be rounded in silence."""
+        whole, number = numbers.Integral, numbers.Real
+        bias, ends = self.logit_bias, self.eos_ids
+        kinds = {name: (_is(getattr(self, name), whole), "a whole number") for name in _WHOLE}
+        kinds |= {name: (_is(getattr(self, name), number), "a number") for name in _NUMBERS}
+        kinds["logit_bias"] = (
+            bias is None
+            or isinstance(bias, Mapping)
+            and all(_is(token, whole) and _is(value, number) for token, value in bias.items()),
+            "a map of token ids to numbers",
+        )
+        kinds["eos_ids"] = (ends is None or _all(ends, whole), "a sequence of token ids, or None")
+        kinds["stop"] = (_all(self.stop, str), "strings that are not empty")
+        for name, (holds, remedy) in kinds.items():
+            if not holds:
+                raise UserError(f"{name}={getattr(self, name)!r}; it must be {remedy}.")
+
+
+def _is(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _all(values: Any, kind: type) -> bool:
+    """Whether this is a sequence of one kind; arrays pass, and what can be read once does not."""
+    sized = isinstance(values, Collection) and not isinstance(values, str | bytes | Mapping)
+    return (sized or isinstance(values, np.ndarray)) and all(_is(value, kind) for value in values)
 
 
 def to_controls(rows: Sequence[Sampling], eos_ids: Sequence[int], vocab: int) -> Controls:
@@ -102,6 +148,8 @@ def to_controls(rows: Sequence[Sampling], eos_ids: Sequence[int], vocab: int) ->
         for token in (token for row in named for token in row):
             if not 0 <= token < vocab:
                 raise UserError(f"{label} names token {token}; ids run from 0 to {vocab - 1}.")
+    for row, ends in zip(rows, ids, strict=True):
+        _require_possible(row, ends, vocab)
     controls = sampling.make_controls(
         len(rows),
         temperature=column("temperature"),
@@ -119,14 +167,21 @@ def to_controls(rows: Sequence[Sampling], eos_ids: Sequence[int], vocab: int) ->
     return dataclasses.replace(controls, eos=jnp.asarray(padded, jnp.int32))
 
 
+def _require_possible(row: Sampling, ends: Sequence[int], vocab: int) -> None:
+    """Refuses controls that leave no token: there is no law to follow."""
+    banned = {token for token, value in (row.logit_bias or {}).items() if value == -math.inf}
+    if len(banned) >= vocab:
+        raise UserError("logit_bias bans the whole vocabulary; leave at least one token.")
+    if row.min_new_tokens > 0 and len(banned.union(ends)) >= vocab:
+        raise UserError(
+            f"min_new_tokens={row.min_new_tokens} bans the end-of-sequence ids, and logit_bias all "
+            "other tokens; leave at least one token."
+        )
+
+
 def _bias(rows: Sequence[Sampling], vocab: int):
     if not any(row.logit_bias for row in rows):
         return None
-    if any(
-        sum(value == -math.inf for value in (row.logit_bias or {}).values()) >= vocab
-        for row in rows
-    ):
-        raise UserError("logit_bias bans the whole vocabulary; leave at least one token.")
     bias = [[0.0] * vocab for _ in rows]
     for row, values in zip(rows, bias, strict=True):
         for token, value in (row.logit_bias or {}).items():

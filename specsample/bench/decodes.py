@@ -89,11 +89,11 @@ def peer_lookup(bench: Workbench) -> list[Figure]:
 def lookup(bench: Workbench) -> list[Figure]:
     """The lookup drafter against plain decoding of the same engine."""
     plan = (
-        ("lookup-grounded", "grounded", "input-grounded prompts", 2.0, (8, 2)),
-        ("lookup-humaneval", "humaneval", "HumanEval", 1.4, (16, 2)),
-        ("lookup-freeform", "freeform", "prompts where nothing repeats", 0.95, (6, 1)),
+        ("lookup-grounded", "grounded", "input-grounded prompts", 2.0, (6, 2)),
+        ("lookup-humaneval", "humaneval", "HumanEval", 1.4, (8, 2)),
+        ("lookup-freeform", "freeform", "prompts where nothing repeats", 0.95, (4, 1)),
     )
-    row = Sampling(max_new_tokens=bench.pick(2 * TOKENS, 48))
+    row = Sampling(max_new_tokens=bench.pick(TOKENS * 3 // 2, 48))
     runners = {name: race.ours(Engine(bench.model, name), row) for name in ("none", "lookup")}
     figures = []
     for name, task, label, goal, counts in plan:
