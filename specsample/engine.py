@@ -25,6 +25,7 @@ from specsample.models.resized import reconcile
 from specsample.options import Sampling
 from specsample.requests import Batch, prepare
 from specsample.streaming import Piece, Releaser
+from specsample.tasks.tokenizer import TokenStream
 from specsample.types import FINISH_REASONS, RUNNING, STOP, DecodeState, Params
 
 STOP_INTERVAL = 16  # steps between looks for stop strings
@@ -216,7 +217,8 @@ class Engine:
         finish = np.array(finish)
         for row, sampling in enumerate(batch.samplings):
             if sampling.stop and finish[row] == RUNNING:
-                text = self.model.tokenizer.decode(tokens[row, begin[row] : length[row]].tolist())
+                # Not `decode`: half a character at this look is no U+FFFD, more of it may come.
+                text = TokenStream(self.model.tokenizer).push(tokens[row, begin[row] : length[row]])
                 if completions.find_stop(text, sampling.stop) is not None:
                     finish[row] = STOP
         return dataclasses.replace(state, finish=jnp.asarray(finish))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -89,17 +90,24 @@ def prepare(
     """
     if isinstance(prompts, str):
         raise UserError("prompts is one string; give a list of them.")
+    if not isinstance(prompts, Iterable):
+        raise UserError(f"prompts={prompts!r}; give a list of texts or of lists of token ids.")
     ids = [_encode(model, prompt, number) for number, prompt in enumerate(prompts)]
     if not ids:
         raise UserError("no prompts; give at least one.")
-    one = isinstance(sampling, Sampling)
-    samplings = [sampling] * len(ids) if one else list(sampling)
-    numbers = list(range(len(ids))) if numbers is None else list(numbers)
+    samplings = [sampling] * len(ids) if isinstance(sampling, Sampling) else _listed(sampling)
+    if wrong := [row for row in samplings if not isinstance(row, Sampling)]:
+        raise UserError(f"sampling holds {wrong[0]!r:.60}; give one Sampling, or one a prompt.")
+    numbers = list(range(len(ids))) if numbers is None else _listed(numbers)
+    if wrong := [n for n in numbers if not _is_whole(n) or not -(2**31) <= n < 2**31]:
+        raise UserError(f"numbers holds {wrong[0]!r:.60}; give whole numbers below 2**31.")
     for name, given in (("sampling", samplings), ("numbers", numbers)):
         if len(given) != len(ids):
             raise UserError(f"{name} has {len(given)} entries for {len(ids)} prompts.")
     if any(row.stop for row in samplings) and model.tokenizer is None:
         raise UserError(f"stop strings need a tokenizer; model {model.name!r} has none.")
+    if rows is not None and not _is_whole(rows):
+        raise UserError(f"rows={rows!r}; give a whole number.")
     if rows is not None and rows < len(ids):
         raise UserError(f"rows={rows} is less than the {len(ids)} prompts.")
     real, idle = len(ids), max(0, (rows or 0) - len(ids))
@@ -118,7 +126,12 @@ def _encode(model: Model, prompt: str | Sequence[int], number: int) -> tuple[int
             )
         ids = tuple(model.tokenizer.encode(prompt))
     else:
-        ids = tuple(int(token) for token in prompt)
+        listed = _listed(prompt)
+        if wrong := [token for token in listed if not _is_whole(token)]:
+            raise UserError(
+                f"prompt {number} holds {wrong[0]!r:.60}; give a text, or whole numbers as ids."
+            )
+        ids = tuple(int(token) for token in listed)
     if not ids:
         raise UserError(f"prompt {number} is empty; give at least one token of text.")
     if len(ids) > network.context:
@@ -132,6 +145,20 @@ def _encode(model: Model, prompt: str | Sequence[int], number: int) -> tuple[int
                 f"prompt {number} holds token {token}; ids run from 0 to {network.vocab - 1}."
             )
     return ids
+
+
+def _listed(values: Any) -> list[Any]:
+    """The entries; whatever has none stands for itself, and is refused with its value."""
+    return list(values) if isinstance(values, Iterable) else [values]
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether this is an integer of Python, NumPy or JAX."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
 
 
 def _slots(ids, samplings, context: int) -> int:

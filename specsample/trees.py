@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import numbers
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,28 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from specsample.types import NO_PARENT, ROOT, TokenTree
+
+MOST_GUESSES = 255  # with the root a block of 256; far beyond what any drafter gains from
+
+
+def require_guesses(name: str, value: Any, total: int | None = None) -> None:
+    """Refuses a number of guesses before arrays of that size are made.
+
+    Args:
+      name: of the option.
+      value: what it was set to.
+      total: guesses that it makes; itself by default.
+
+    Raises:
+      ValueError: it is no whole number, negative, or too large.
+    """
+    total = value if total is None else total
+    if not isinstance(total, numbers.Integral) or isinstance(total, bool):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    if total < 0:
+        raise ValueError(f"{name} must be 0 or more, got {value}")
+    if total > MOST_GUESSES:
+        raise ValueError(f"{name} must make at most {MOST_GUESSES} guesses a step, got {value}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +62,12 @@ class Topology:
     @classmethod
     def branching(cls, *widths: int) -> Topology:
         """Every node at depth `j` has `widths[j]` children (SpecInfer's expansion, 2305.09781)."""
+        guesses, at_level = 0, 1
+        for width in widths:
+            require_guesses("branching", width)
+            at_level *= int(width)
+            guesses += at_level
+            require_guesses("branching", widths, guesses)
         parents, level = [NO_PARENT], [ROOT]
         for width in widths:
             begin = len(parents)

@@ -106,6 +106,14 @@ def test_a_stream_equals_the_whole(stopped, row):
         assert "\ufffd" not in piece.text
 
 
+def test_half_a_character_at_a_look_for_stop_strings_is_not_a_replacement_character():
+    options = Sampling(max_new_tokens=30, stop="\ufffd", eos_ids=())
+    engine = Engine(CYCLE)
+    wanted = engine.generate([[9]], options).completions[0]  # the 16th token is half of "é"
+    assert (len(wanted.ids), wanted.finish_reason) == (30, "length")
+    assert gather(engine.stream([9], options))[1] == wanted.ids
+
+
 def test_rows_end_at_the_ids_they_name_or_the_models_own():
     cases = [(None, 7, "eos"), ((), LENGTH, "length"), ((9,), 10, "eos"), ((8, 2, 7), 3, "eos")]
     options = [Sampling(max_new_tokens=LENGTH, eos_ids=eos) for eos, _, _ in cases]

@@ -34,6 +34,26 @@ from specsample.options import Sampling, to_controls
         ("stop", ("a", "")),
         ("seed", -1),
         ("seed", 2**31),
+        # Infinite, or zero, once they are float32: the law would not be a number.
+        ("temperature", 1e39),
+        ("repetition_penalty", 1e39),
+        ("repetition_penalty", 1e-50),
+        ("presence_penalty", 1e39),
+        ("frequency_penalty", -1e39),
+        ("temperature", "0.5"),
+        ("top_k", 2.5),
+        ("top_p", None),
+        ("max_new_tokens", 2.5),
+        ("seed", 1.5),
+        ("eos_ids", 5),
+        ("eos_ids", (1.5,)),
+        ("eos_ids", "12"),
+        ("stop", None),
+        ("stop", (1,)),
+        ("logit_bias", [1.0]),
+        ("logit_bias", {"5": 1.0}),
+        ("logit_bias", {1.5: 1.0}),
+        ("logit_bias", {5: "1"}),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(name, value):
@@ -41,7 +61,7 @@ def test_values_out_of_range_are_refused_by_name(name, value):
         Sampling(**{name: value})
 
 
-@pytest.mark.parametrize("bias", [math.inf, math.nan])
+@pytest.mark.parametrize("bias", [math.inf, math.nan, 1e39, -1e39])
 def test_a_bias_must_be_a_number_or_a_ban(bias):
     with pytest.raises(UserError, match="logit_bias holds"):
         Sampling(logit_bias={1: 0.0, 3: bias})
@@ -121,3 +141,16 @@ def test_without_a_bias_there_is_no_array_of_it():
 def test_ids_outside_the_vocabulary_are_refused(options, message):
     with pytest.raises(UserError, match=message):
         to_controls([Sampling(), options], (), 6)
+
+
+def test_numbers_of_numpy_are_numbers():
+    Sampling(seed=np.int64(3), temperature=np.float32(0.5), eos_ids=np.array([1, 2]))
+
+
+def test_controls_that_leave_no_token_are_refused():
+    bias = {token: -math.inf for token in range(3)}
+    with pytest.raises(UserError, match="min_new_tokens=1 bans the end-of-sequence ids"):
+        to_controls([Sampling(logit_bias=bias, min_new_tokens=1)], (3,), 4)
+    with pytest.raises(UserError, match="min_new_tokens=1 bans"):
+        to_controls([Sampling(eos_ids=range(4), min_new_tokens=1)], (), 4)
+    to_controls([Sampling(logit_bias=bias)], (3,), 4)

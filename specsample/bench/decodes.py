@@ -93,7 +93,7 @@ def lookup(bench: Workbench) -> list[Figure]:
         ("lookup-humaneval", "humaneval", "HumanEval", 1.4, (8, 2)),
         ("lookup-freeform", "freeform", "prompts where nothing repeats", 0.95, (4, 1)),
     )
-    row = Sampling(max_new_tokens=bench.pick(TOKENS * 3 // 2, 48))
+    row = Sampling(max_new_tokens=bench.pick(2 * TOKENS, 48))
     runners = {name: race.ours(Engine(bench.model, name), row) for name in ("none", "lookup")}
     figures = []
     for name, task, label, goal, counts in plan:

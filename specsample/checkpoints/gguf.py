@@ -69,6 +69,15 @@ def load(
 
 
 def _config(file: GGUFFile) -> DecoderConfig:
+    try:
+        return _read_config(file)
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{file.label}: {error}; convert the model again.") from error
+
+
+def _read_config(file: GGUFFile) -> DecoderConfig:
     arch = file.get("general.architecture", str)
     if arch not in ARCHITECTURES:
         raise UserError(

@@ -106,7 +106,7 @@ def read(path: Path) -> tuple[str, DecoderConfig]:
     """
     settings = Settings(path)
     arch = settings.values.get("model_type")
-    if arch not in _READERS:
+    if not isinstance(arch, str) or arch not in _READERS:
         raise settings.refuse("model_type", arch, f"these are: {', '.join(_READERS)}")
     if quantised := settings.values.get("quantization_config"):
         hint = "use unquantised weights, or a GGUF file"

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from specsample.errors import AbsentError, UserError
+from specsample.errors import AbsentError, UserError, reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +135,16 @@ def load(path: str | os.PathLike[str]) -> Vocabulary:
             f"{path}: no tokenizer.json, and no vocab.json with merges.txt; save the model's "
             "tokenizer into this directory."
         )
-    return _from_directory(path, definition)
+    try:
+        return _from_directory(path, definition)
+    except UserError:
+        raise
+    # JSON of any shape may stand in these files, and each shape fails somewhere else.
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path}: the tokenizer files are damaged ({type(error).__name__}: {reason(error)}); "
+            "fetch them again."
+        ) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -156,8 +165,11 @@ def optional_json(path: Path) -> dict[str, Any]:
 
 def chat_template(path: Path) -> str | None:
     """Returns the default conversation template of a directory."""
-    if (path / "chat_template.jinja").is_file():
-        return (path / "chat_template.jinja").read_text("utf-8")
+    if (file := path / "chat_template.jinja").is_file():
+        try:
+            return file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file}: cannot be read ({error}); fetch it again.") from error
     found = optional_json(path / "tokenizer_config.json").get("chat_template")
     if isinstance(found, list):
         named = {entry["name"]: entry["template"] for entry in found}
@@ -211,5 +223,10 @@ def _eos(path: Path, fallback: int | None) -> tuple[int, ...]:
     for name in ("generation_config.json", "config.json"):
         found = optional_json(path / name).get("eos_token_id")
         if found is not None:
-            return tuple(found) if isinstance(found, list) else (found,)
+            ends = tuple(found) if isinstance(found, list) else (found,)
+            if not all(isinstance(i, int) and not isinstance(i, bool) for i in ends):
+                raise UserError(
+                    f"{path / name}: eos_token_id must be ids, not {found!r:.60}; fetch it again."
+                )
+            return ends
     return () if fallback is None else (fallback,)

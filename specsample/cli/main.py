@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import errno
 import importlib
 import os
 import sys
@@ -22,6 +23,7 @@ from specsample.cli import _gin
 from specsample.errors import UserError
 
 OK, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 130  # exit status
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,14 +55,21 @@ def main(argv: Sequence[str] | None = None) -> int:
       stderr that says why and what to do; 130 after an interruption.
     """
     try:
-        return dispatch(sys.argv[1:] if argv is None else argv)
+        status = dispatch(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return status
     except (UserError, FloatingPointError) as error:
         return _say(f"error: {error}", REFUSED)
     except KeyboardInterrupt:
         return _say("interrupted; what was complete is kept.", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return OK
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _drop_output()
+        return _say(f"error: output cannot be written ({error.strerror}); make room.", REFUSED)
 
 
 def dispatch(argv: Sequence[str]) -> int:
@@ -89,6 +98,11 @@ def dispatch(argv: Sequence[str]) -> int:
     )
     module.add_arguments(parser)
     return module.run(parser.parse_args(_gin.expand(argv[1:]))) or OK
+
+
+def _drop_output() -> None:
+    """Sends what is still buffered nowhere, so that nothing fails again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str, status: int) -> int:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import numbers
 from typing import Any
+
+import numpy as np
 
 NAMES = ("none", "simulated", "autoregressive", "skip", "lookup")
 WITH_DRAFT_MODEL = ("autoregressive",)
@@ -34,6 +37,7 @@ def build(name: str, target: Any, draft: Any = None, **options: Any) -> tuple[An
         if option not in accepted:
             known = ", ".join(accepted) or "none"
             raise ValueError(f"drafter {name!r} has no option {option!r}; it has: {known}")
+        _require_kind(option, options[option], accepted[option])
     return module.build(target, draft, **options)
 
 
@@ -43,3 +47,19 @@ def options_of(name: str) -> dict[str, Any]:
     parameters = inspect.signature(module.build).parameters
     own = {key: p.default for key, p in parameters.items() if key not in ("target", "draft")}
     return own
+
+
+def _require_kind(option: str, value: Any, default: Any) -> None:
+    """Refuses a value that is of another kind than the option's default."""
+    whole = numbers.Integral
+    if isinstance(default, tuple):
+        holds = isinstance(value, tuple | list) and all(isinstance(x, whole) for x in value)
+        kind = "a tuple of whole numbers"
+    elif isinstance(default, bool):
+        holds, kind = isinstance(value, bool | np.bool_), "True or False"
+    else:
+        number = whole if isinstance(default, int) else numbers.Real
+        holds = isinstance(value, number) and not isinstance(value, bool)
+        kind = "a whole number" if number is whole else "a number"
+    if not holds:
+        raise ValueError(f"{option} must be {kind}, got {value!r}")

@@ -152,10 +152,9 @@ def build(
       branching: children per node at each depth, in place of the chain.
 
     Raises:
-      ValueError: if gamma is negative.
+      ValueError: if gamma or branching is out of range.
     """
-    if gamma < 0:
-        raise ValueError(f"gamma must be 0 or more, got {gamma}")
+    trees.require_guesses("gamma", gamma)
     topology = Topology.branching(*branching) if branching else Topology.chain(gamma)
     model = target if draft is None else draft
     return Autoregressive(model.network, topology), model.params

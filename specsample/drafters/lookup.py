@@ -79,7 +79,8 @@ class Lookup:
     context: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
-        for name, least in (("gamma", 0), ("brief", 1), ("trust", 0)):
+        trees.require_guesses("gamma", self.gamma)
+        for name, least in (("brief", 1), ("trust", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
         if not 1 <= self.shortest <= self.longest:

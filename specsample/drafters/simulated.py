@@ -96,9 +96,8 @@ def build(
       gamma: guesses a step.
 
     Raises:
-      ValueError: if alpha is no rate or gamma is negative.
+      ValueError: if alpha is no rate or gamma is out of range.
     """
-    if gamma < 0:
-        raise ValueError(f"gamma must be 0 or more, got {gamma}")
+    trees.require_guesses("gamma", gamma)
     drafter = Simulated((alpha,) * gamma, target.network.vocab)
     return drafter, Recording(jnp.zeros((1, 1), jnp.int32))

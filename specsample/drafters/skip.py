@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from specsample import trees
 from specsample.drafters.autoregressive import Autoregressive
 from specsample.models.model import Model
 from specsample.trees import Topology
@@ -33,10 +34,9 @@ def build(
       branching: children per node at each depth, in place of the chain.
 
     Raises:
-      ValueError: if gamma is negative or a layer does not exist.
+      ValueError: if gamma or branching is out of range or a layer does not exist.
     """
-    if gamma < 0:
-        raise ValueError(f"gamma must be 0 or more, got {gamma}")
+    trees.require_guesses("gamma", gamma)
     config = target.network.config
     layers = tuple(layers) or default_layers(config.layers)
     outside = [layer for layer in layers if not 0 <= layer < config.layers]

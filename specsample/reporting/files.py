@@ -29,6 +29,10 @@ def check_writable(path: Path | None) -> None:
     folder = path.absolute().parent
     if path.is_dir():
         raise UserError(f"{path}: this is a directory; give the name of a file.")
+    if _is_device(path):
+        if not os.access(path, os.W_OK):
+            raise UserError(f"{path}: cannot be written; choose another place.")
+        return
     if not folder.is_dir():
         raise UserError(f"{path}: there is no directory {folder}; create it first.")
     if not os.access(folder, os.W_OK):
@@ -72,6 +76,10 @@ def whole(path: Path) -> Iterator[IO[bytes]]:
     check_writable(path)
     partial = None
     try:
+        if _is_device(path):  # such as /dev/stdout: written to, never replaced by a file
+            with path.open("wb") as handle:
+                yield handle
+            return
         with tempfile.NamedTemporaryFile(dir=path.absolute().parent, delete=False) as handle:
             partial = handle.name
             yield handle
@@ -110,6 +118,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return str(value) if isinstance(value, Path) else value
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _umask() -> int:

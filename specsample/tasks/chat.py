@@ -46,7 +46,7 @@ class ChatTemplate:
         self._names = names
         try:
             self._template = sandbox.from_string(source)
-        except jinja2.TemplateError as error:
+        except (TypeError, jinja2.TemplateError) as error:  # the former if it is no text
             raise UserError(
                 f"{label}: the chat template cannot be read ({reason(error)})."
             ) from error

@@ -7,6 +7,7 @@ FOLDER/summary.json     totals; written when the last example is done
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -65,9 +66,15 @@ class Folder:
     def append(self, records: Sequence[dict[str, Any]]) -> None:
         """Adds records; they are on the disk when this returns."""
         lines = [json.dumps(files.plain(record), allow_nan=False) + "\n" for record in records]
-        self._handle.write("".join(lines).encode())
-        self._handle.flush()
-        os.fsync(self._handle.fileno())
+        try:
+            self._handle.write("".join(lines).encode())
+            self._handle.flush()
+            os.fsync(self._handle.fileno())
+        except OSError as error:
+            raise UserError(
+                f"{self.path / RECORDS}: cannot be written ({error.strerror}); make room, and run "
+                "again to go on."
+            ) from error
         self.records += records
 
     def finish(self, summary: dict[str, Any]) -> None:
@@ -80,7 +87,8 @@ class Folder:
 
     def __exit__(self, *_) -> None:
         """Lets go of the folder."""
-        self._handle.close()
+        with contextlib.suppress(OSError):  # what could not be written was said already
+            self._handle.close()
 
 
 def _lock(path: Path) -> IO[bytes]:

@@ -1,3 +1,4 @@
+import errno
 import subprocess
 import sys
 
@@ -74,3 +75,23 @@ def test_gin_bindings_have_a_short_form():
         "--x",
         "--gin_bindings=b.c = 'd=e'",
     ]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG])
+def test_output_that_finds_no_room_is_refused(number):
+    script = (
+        "import sys; from specsample.cli import main\n"
+        f"def fail(_): raise OSError({number}, 'no room')\n"
+        "main.dispatch = fail; sys.exit(main.main([]))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    error = "specsample: error: output cannot be written (no room); make room.\n"
+    assert (run.returncode, run.stderr) == (2, error)
+
+
+def test_a_full_disk_below_standard_output_is_no_traceback():
+    with open("/dev/full", "w") as full:
+        script = "import sys; from specsample.cli import main; main.dispatch = print; "
+        command = [sys.executable, "-c", script + "sys.exit(main.main([]))"]
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert run.returncode == 2 and run.stderr.count("\n") == 1

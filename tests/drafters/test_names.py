@@ -42,3 +42,25 @@ def test_a_drafters_own_refusal_comes_through():
     for name in ("autoregressive", "skip", "lookup", "simulated"):
         with pytest.raises(ValueError, match="gamma"):
             drafters.build(name, toys.language(), gamma=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("lookup", {"gamma": "3"}, "gamma must be a whole number, got '3'"),
+        ("lookup", {"gamma": 2.5}, "gamma must be a whole number, got 2.5"),
+        ("lookup", {"gamma": 10**14}, "at most 255 guesses a step, got 100000000000000"),
+        ("lookup", {"first": 7}, "first must be True or False, got 7"),
+        ("simulated", {"gamma": 10**11}, "at most 255"),
+        ("simulated", {"alpha": "x"}, "alpha must be a number, got 'x'"),
+        ("skip", {"layers": 1}, "layers must be a tuple of whole numbers, got 1"),
+        ("skip", {"layers": (0, "a")}, "layers must be a tuple"),
+        ("skip", {"gamma": 256}, "at most 255"),
+        ("autoregressive", {"branching": 2}, "branching must be a tuple"),
+        ("autoregressive", {"branching": (-2,)}, "branching must be 0 or more, got -2"),
+        ("autoregressive", {"branching": (100, 100, 100)}, "branching must make at most 255"),
+    ],
+)
+def test_options_of_another_kind_or_size_are_refused(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        drafters.build(name, toys.language(), **options)
