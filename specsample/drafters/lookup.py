@@ -80,7 +80,9 @@ class Lookup:
 
     def __post_init__(self) -> None:
         trees.require_guesses("gamma", self.gamma)
-        for name, least in (("brief", 1), ("trust", 0)):
+        for name, least in (("brief", 1), ("longest", 1), ("shortest", 1), ("trust", 0)):
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name} must be a whole number, got {getattr(self, name)!r}")
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
         if not 1 <= self.shortest <= self.longest:

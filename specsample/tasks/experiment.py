@@ -98,6 +98,7 @@ def run(
     Raises:
       UserError: before any decoding, for whatever cannot work.
     """
+    _check_text(task=task, output_dir=output_dir)
     controls, chosen = sampling(), registry.load(task)
     _check(controls, batch_size, num_examples, seeds, num_decodes)
     files.check_folder(Path(output_dir))
@@ -119,15 +120,25 @@ def run(
     return summary
 
 
+def _check_text(**texts) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str) or not text:
+            raise UserError(f"{name}={text!r}; it must be a text that is not empty.")
+
+
 def _check(controls, batch_size, num_examples, seeds, num_decodes) -> None:
     least = {"batch_size": batch_size, "num_decodes": num_decodes}
     least |= {} if num_examples is None else {"num_examples": num_examples}
     for name, value in least.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise UserError(f"{name}={value!r}; it must be a whole number.")
         if value < 1:
             raise UserError(f"{name}={value}; it must be 1 or more.")
     if num_decodes * STREAMS > 2**31:
         most = 2**31 // STREAMS
         raise UserError(f"num_decodes={num_decodes}; use at most {most}, or more seeds.")
+    if not isinstance(seeds, tuple | list):
+        raise UserError(f"seeds={seeds!r}; give a tuple of them, such as (0,).")
     if not seeds or len(set(seeds)) < len(seeds):
         raise UserError(f"seeds={tuple(seeds)}; give one or more, all different.")
     if controls.seed:
@@ -137,9 +148,15 @@ def _check(controls, batch_size, num_examples, seeds, num_decodes) -> None:
 def _engine(model, draft_model, drafter, acceptance) -> Engine:
     draft = None if draft_model is None else reconcile(model, draft_model())
     try:
-        return Engine(model, drafter(model, draft), acceptance())
+        built, rule = drafter(model, draft), acceptance()
     except ValueError as error:
         raise UserError(str(error)) from error
+    # Whatever is configured comes in here, texts in place of numbers among it.
+    except TypeError as error:
+        raise UserError(
+            f"an option of DRAFTER or ACCEPTANCE is of a wrong kind: {error}"
+        ) from error
+    return Engine(model, built, rule)
 
 
 def _jobs(model: Model, examples, seeds, num_decodes: int) -> Iterator[Job]:

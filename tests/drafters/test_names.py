@@ -50,6 +50,7 @@ def test_a_drafters_own_refusal_comes_through():
         ("lookup", {"gamma": "3"}, "gamma must be a whole number, got '3'"),
         ("lookup", {"gamma": 2.5}, "gamma must be a whole number, got 2.5"),
         ("lookup", {"gamma": 10**14}, "at most 255 guesses a step, got 100000000000000"),
+        ("lookup", {"longest": 2.5}, "longest must be a whole number, got 2.5"),
         ("lookup", {"first": 7}, "first must be True or False, got 7"),
         ("simulated", {"gamma": 10**11}, "at most 255"),
         ("simulated", {"alpha": "x"}, "alpha must be a number, got 'x'"),
