@@ -43,7 +43,8 @@ def recognise(path: str | os.PathLike[str]) -> str:
     if path.is_dir():
         raise UserError(
             f"{path}: neither config.json (Hugging Face) nor specsample.json (written by "
-            "`specsample convert`) is in this directory; give the directory that holds one."
+            "`specsample.checkpoints.save`) is in this directory; give the directory that holds "
+            "one."
         )
     raise UserError(f"{path}: no such file or directory; check the spelling.")
 

@@ -117,7 +117,6 @@ def options(drafter: str, given: Sequence[str], gamma: int | None = None) -> dic
 
         known = options_of(drafter)
         for name in chosen.keys() - known.keys():
-            raise UserError(
-                f"drafter {drafter!r} has no option {name!r}; it has: {', '.join(known) or 'none'}."
-            )
+            has = f"it has: {', '.join(known)}" if known else "it has no options at all"
+            raise UserError(f"drafter {drafter!r} has no option {name!r}; {has}.")
     return chosen

@@ -29,7 +29,12 @@ _NOTE = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    parser.add_argument("--output_dir", type=Path, default=Path("outputs/demo"), help="%(default)s")
+    parser.add_argument(
+        "--output_dir",
+        type=Path,
+        default=Path("outputs/demo"),
+        help="where plot and record go (%(default)s)",
+    )
     parser.add_argument("--max_new_tokens", type=int, default=96, help="per answer (%(default)s)")
     parser.add_argument("--color", action="store_true", help="colours even if this is no terminal")
     _models.add_model(parser)

@@ -45,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value)) or "-"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return f"{100 * value:.1f} %" if isinstance(value, float) else tables.shown(value)

@@ -64,6 +64,11 @@ def run(args: argparse.Namespace) -> int:
     Console().print(*report.explanation_tables(found, args.drafter), sep="\n")
     if found.warning:
         _output.warn(found.warning)
+    if not timing.quiet(conditions["load_average"], conditions["cores"]):
+        _output.warn(
+            f"the load average was {conditions['load_average'][0]} on {conditions['cores']} cores "
+            "before anything was measured; speeds of a busy machine are not comparable."
+        )
     about = {"model": args.model, "drafter": args.drafter, "acceptance": args.accept}
     record = about | {"sampling": row, "conditions": conditions} | found.as_dict()
     _output.write_json(args.json, record)

@@ -1,7 +1,8 @@
 """Complete prompts with any drafter and acceptance rule.
 
 Prompts come from --prompt, --prompt_file or standard input. Text goes to standard output,
-figures to standard error.
+figures to standard error, which a stream has none of. All of a file or of standard input is the
+prompt, a line break at its end included.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.add_argument("--prompt", action="append", metavar="TEXT", help="repeatable")
     parser.add_argument(
-        "--prompt_file", metavar="FILE", help="one prompt; a .jsonl file holds one a line"
+        "--prompt_file",
+        metavar="FILE",
+        help='one prompt, as it stands; a .jsonl file holds one a line, {"prompt": "..."}',
     )
     parser.add_argument("--chat", action="store_true", help="frame prompts by the chat template")
     parser.add_argument("--stream", action="store_true", help="show text as it is committed")

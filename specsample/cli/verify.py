@@ -18,7 +18,9 @@ from specsample.reporting import tables
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    parser.add_argument("--drafter", default="all", choices=("all", *NAMES), help="%(default)s")
+    parser.add_argument(
+        "--drafter", default="all", choices=("all", *NAMES), help="one, or all (%(default)s)"
+    )
     parser.add_argument("--accept", default="all", help="a rule, or all (%(default)s)")
     parser.add_argument("--no_model", action="store_true", help="leave the real model out")
     parser.add_argument(

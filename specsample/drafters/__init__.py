@@ -35,8 +35,8 @@ def build(name: str, target: Any, draft: Any = None, **options: Any) -> tuple[An
     accepted = options_of(name)
     for option in options:
         if option not in accepted:
-            known = ", ".join(accepted) or "none"
-            raise ValueError(f"drafter {name!r} has no option {option!r}; it has: {known}")
+            has = f"it has: {', '.join(accepted)}" if accepted else "it has no options at all"
+            raise ValueError(f"drafter {name!r} has no option {option!r}; {has}")
         _require_kind(option, options[option], accepted[option])
     return module.build(target, draft, **options)
 

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
     """A `rich` table: text to the left, numbers to the right, None as a dash.
 
     Args:
-      title: what stands above it; "" for nothing.
-      columns: headings.
+      columns: headings; none is shown if all are empty.
       rows: cells; floats are shown with the digits that measurements deserve.
     """
     from rich import box
     from rich.table import Table
 
-    made = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    made = Table(box=box.SIMPLE_HEAD, show_header=any(columns))
     for index, heading in enumerate(columns):
         cells = [row[index] for row in rows if row[index] is not None]
         numeric = bool(cells) and all(isinstance(c, int | float) for c in cells)
@@ -40,10 +39,12 @@ def shown(cell: Any) -> str:
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Prints a table to stdout."""
+    """Prints a table to stdout, below its title unless that is empty."""
     from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:  # a pipe has no width of its own, and 80 columns are too few
         console.width = 140
-    console.print(table(title, columns, rows))
+    if title:  # not the table's own, which would be folded to the table's width
+        print(title)
+    console.print(table(columns, rows))
