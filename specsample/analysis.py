@@ -40,21 +40,6 @@ def operations(alpha: float, gamma: int, c_ops: float) -> float:
     return (gamma * c_ops + gamma + 1.0) / expected_tokens(alpha, gamma)
 
 
-def speedup_measured(
-    tokens: float, block: float, plain: float, draft: float = 0.0, overhead: float = 0.0
-) -> float:
-    """Improvement of wall time from measured seconds.
-
-    Args:
-      tokens: committed per step.
-      block: seconds to score a block.
-      plain: seconds of a plain step.
-      draft: seconds to draft a block.
-      overhead: seconds of everything else in a step.
-    """
-    return tokens * plain / (block + draft + overhead)
-
-
 def best_gamma(alpha: float, c: float, limit: int = 64) -> int:
     """The draft length that maximises `speedup`; 0 where drafting cannot pay."""
     return max(range(limit + 1), key=lambda gamma: speedup(alpha, gamma, c))

@@ -48,7 +48,7 @@ def start(
     chunk = min(target.chunk, width)
     tokens = jnp.pad(prompt.tokens, ((0, 0), (0, -width % chunk)))
     chunks = (prompt.length.max() + chunk - 1) // chunk
-    cache = target.init(params.target, prompt, slots, drafter.depth + 1)
+    cache = target.init(params.target, prompt, slots)
     draft = drafter.init(params.drafter, prompt, slots)
 
     def ingest(carry):

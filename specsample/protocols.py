@@ -24,11 +24,8 @@ class Target(Protocol):
     context: int  # most tokens a row may hold
     chunk: int  # prompt tokens scored at once
 
-    def init(self, params: Any, prompt: Prompt, slots: int, spare: int = 0) -> Any:
-        """Returns an empty cache for `slots` tokens a row, and an encoder's memory if any.
-
-        `spare` is the widest tree that will ever be committed, for caches that write whole blocks.
-        """
+    def init(self, params: Any, prompt: Prompt, slots: int) -> Any:
+        """Returns an empty cache for `slots` tokens a row, and an encoder's memory if any."""
         ...
 
     def score(self, params: Any, cache: Any, tree: TokenTree, taps: tuple[int, ...] = ()) -> Scores:

@@ -129,7 +129,7 @@ def warp(logits: Float[Array, "B N V"], controls: Controls) -> Float[Array, "B N
 
     Temperature 0 is a point mass at the lowest tied index. Top-k and top-p keep all tokens that
     tie with the last one kept. Filters are thresholds found by bisection, since one sort of a
-    large vocabulary costs as much as half a pass of a small model.
+    large vocabulary costs as much as a third of a pass of a small model.
     """
     logits = logits.astype(jnp.float32)
     hot = controls.temperature > 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from specsample import acceptance, sampling
 from specsample.acceptance import Exact, Lenient, Longest, Match, TopKMatch, Typical
 from specsample.trees import Topology
-from specsample.types import TokenTree
+from tests.drafters.toys import tree_of
 
 VOCAB, NODES, DEPTH = 4, 7, 6
 CLOSE = settings(max_examples=60, deadline=None)
@@ -22,18 +22,6 @@ def jitted(rule):
 
 exact, longest, match = jitted(Exact()), jitted(Longest()), jitted(Match())
 walk = jax.jit(acceptance.walk, static_argnames=("depth", "lenience"))
-
-
-def tree_of(parents, tokens, law=None, eligible=None):
-    nodes = len(parents)
-    return TokenTree(
-        tokens=jnp.asarray([tokens], jnp.int32),
-        parents=jnp.asarray([parents], jnp.int32),
-        eligible=jnp.asarray([eligible or [True] * nodes]),
-        size=jnp.array([nodes]),
-        passes=jnp.array([0]),
-        law=None if law is None else jnp.asarray(law, jnp.float32)[None],
-    )
 
 
 def one_hot(tokens, vocab=VOCAB):

@@ -79,11 +79,6 @@ def test_expected_tokens_equals_a_simulation():
     assert abs(kept.mean() - wanted) < 4 * kept.std() / np.sqrt(trials)
 
 
-def test_measured_speed_up_weighs_all_of_a_step():
-    assert analysis.speedup_measured(3.0, block=1.0, plain=1.0) == 3.0
-    assert analysis.speedup_measured(3.0, 1.2, 1.0, draft=0.5, overhead=0.3) == pytest.approx(1.5)
-
-
 @pytest.mark.parametrize(
     ("successes", "trials", "low", "high"),
     [

@@ -304,3 +304,43 @@ def test_the_largest_threshold_keeps_exactly_the_k_largest(weights):
         kept = np.asarray(top_k(weights, jnp.array([k])))[0, 0]
         kth = np.sort(np.asarray(weights[0, 0]))[::-1][k - 1]
         np.testing.assert_array_equal(kept, np.where(weights[0, 0] >= kth, weights[0, 0], 0))
+
+
+WIDE = sampling._HEAVY * sampling._NARROW + 1000  # wide enough to look among heavy blocks first
+SHARP, FLAT = 8.0, 0.1  # laws whose filters end inside the heavy blocks, and far outside of them
+
+
+def wide_logits(*sharpness, seed=0):
+    rng = np.random.default_rng(seed)
+    scale = np.asarray(sharpness)[:, None, None]
+    return jnp.asarray(rng.normal(size=(len(sharpness), 2, WIDE)) * scale, jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("options", "spread"),
+    [
+        ((0.8, 0, 0.95, 0.0), (SHARP, FLAT)),
+        ((1.0, 50, 1.0, 0.0), (SHARP, FLAT)),
+        ((1.0, sampling._HEAVY * sampling._NARROW - 7, 1.0, 0.0), (SHARP, FLAT)),
+        ((1.3, 40, 0.9, 0.01), (SHARP, 1.0)),
+        ((1.0, 0, 0.3, 0.0), (1.0, FLAT)),
+    ],
+)
+def test_filters_of_a_wide_vocabulary_equal_a_sorting_reference(options, spread):
+    logits = wide_logits(*spread)
+    names = ("temperature", "top_k", "top_p", "min_p")
+    found = np.asarray(warp(logits, make_controls(2, **dict(zip(names, options, strict=True)))))
+    for row in range(2):
+        for node in range(2):
+            wanted = warp_slowly(logits[row, node], *options)
+            assert np.abs(found[row, node] - wanted).sum() < 1e-4
+            # Rounding of a sum may move the border by a token, and by no more.
+            assert ((found[row, node] > 0) != (wanted > 0)).sum() <= 1
+
+
+def test_a_neighbour_that_needs_the_whole_vocabulary_changes_no_bit():
+    options = {"temperature": 0.8, "top_p": 0.95}
+    alone = warp(wide_logits(SHARP), make_controls(1, **options))
+    beside = warp(wide_logits(SHARP, FLAT), make_controls(2, **options))
+    np.testing.assert_array_equal(wide_logits(SHARP)[0], wide_logits(SHARP, FLAT)[0])
+    np.testing.assert_array_equal(alone[0], beside[0])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from specsample import trees
 from specsample.trees import Topology
-from specsample.types import TokenTree
+from tests.drafters.toys import tree_of
 
 NODES = 9
 CLOSE = settings(max_examples=40, deadline=None)
@@ -20,17 +20,6 @@ share = jax.jit(trees.share)
 def parents_of(draw, nodes=NODES):
     """Any tree, its nodes in any topological order."""
     return (-1, *(draw(st.integers(0, node - 1)) for node in range(1, nodes)))
-
-
-def tree_of(parents, tokens, eligible=None):
-    nodes = len(parents)
-    return TokenTree(
-        tokens=jnp.asarray([tokens], jnp.int32),
-        parents=jnp.asarray([parents], jnp.int32),
-        eligible=jnp.asarray([eligible or [True] * nodes]),
-        size=jnp.array([nodes]),
-        passes=jnp.array([0]),
-    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +88,7 @@ def test_write_keeps_to_its_count_and_drops_what_does_not_fit():
 
 def test_clip_bounds_the_depth_and_leaves_the_rest():
     parents = (-1, 0, 0, 1, 3)
-    tree = tree_of(parents, range(5), [True, True, False, True, True])
+    tree = tree_of(parents, range(5), eligible=[True, True, False, True, True])
     tree = jax.tree.map(lambda x: jnp.tile(x, (4,) + (1,) * (x.ndim - 1)), tree)
     clipped = trees.clip(tree, jnp.array([0, 1, 2, 9]))
     expected = [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]]
@@ -129,7 +118,7 @@ def share_slowly(parents, tokens, eligible):
 )
 def test_share_moves_children_to_the_first_eligible_twin(parents, tokens, some):
     eligible = [True, *some]
-    tree = tree_of(parents, tokens, eligible)
+    tree = tree_of(parents, tokens, eligible=eligible)
     shared = share(tree)
     after = shared.parents[0].tolist()
     assert after == share_slowly(parents, tokens, eligible)
@@ -152,7 +141,7 @@ def test_share_leaves_repeats_as_leaves_and_strangers_alone():
     assert shared.parents.tolist() == [[-1, 0, 0, 1, 1]]
     # A passenger is neither a repeat nor what others repeat.
     for eligible in ([True, False, True, True, True], [True, True, False, True, True]):
-        shared = share(tree_of((-1, 0, 0, 1, 2), (9, 5, 5, 6, 7), eligible))
+        shared = share(tree_of((-1, 0, 0, 1, 2), (9, 5, 5, 6, 7), eligible=eligible))
         assert shared.parents.tolist() == [[-1, 0, 0, 1, 2]]
 
 

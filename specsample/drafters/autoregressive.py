@@ -67,7 +67,7 @@ class Autoregressive:
     def init(self, params, prompt: Prompt, slots: int) -> AutoregressiveState:
         """An empty cache."""
         slots = min(slots, self.network.context)
-        cache = self.network.init(params, prompt, slots, self.depth + 1)
+        cache = self.network.init(params, prompt, slots)
         batch = prompt.tokens.shape[0]
         return AutoregressiveState(cache, jnp.zeros((batch, self.network.vocab), jnp.float32))
 

@@ -31,9 +31,9 @@ class Resized:
         """Number of layers."""
         return self.network.layers
 
-    def init(self, params, prompt, slots: int, spare: int = 0):
+    def init(self, params, prompt, slots: int):
         """As the network's."""
-        return self.network.init(params, prompt, slots, spare)
+        return self.network.init(params, prompt, slots)
 
     def zeros(self, batch: int, nodes: int):
         """As the network's."""

@@ -109,7 +109,7 @@ class TableModel:
         """Returns the shapes and types of the parameters."""
         return {"logits": jax.ShapeDtypeStruct(self.shape, jnp.float32)}
 
-    def init(self, params: Any, prompt: Prompt, slots: int, spare: int = 0) -> TableCache:
+    def init(self, params: Any, prompt: Prompt, slots: int) -> TableCache:
         """Returns an empty cache for `slots` tokens a row."""
         batch = prompt.tokens.shape[0]
         tokens = jnp.zeros((batch, slots), jnp.int32)

@@ -74,8 +74,8 @@ class LanguageModel:
         empty = jax.eval_shape(lambda: (self._empty(1, 0), self.zeros(1, 1)))
         return model.lazy_init(key, node, node, seen, *empty, nodes=(0,))["params"]
 
-    def init(self, params: Any, prompt: Prompt, slots: int, spare: int = 0) -> KVCache:
-        """Returns an empty cache for `slots` tokens a row. Commits are exact: `spare` is unused."""
+    def init(self, params: Any, prompt: Prompt, slots: int) -> KVCache:
+        """Returns an empty cache for `slots` tokens a row."""
         return self._empty(prompt.tokens.shape[0], slots)
 
     def _empty(self, batch: int, slots: int) -> KVCache:

@@ -11,6 +11,7 @@ from specsample.models.model import Model
 from specsample.models.table import TableModel
 from specsample.models.target import LanguageModel
 from specsample.tasks.tokenizer import Tokenizer
+from specsample.types import TokenTree
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -83,3 +84,16 @@ def language(seed=0, config=CONFIG):
 
     params = jax.tree.map(draw, network.abstract_params())
     return Model(f"language-{seed}", network, params, ToyTokenizer(LETTERS[: config.vocab_size]))
+
+
+def tree_of(parents, tokens, law=None, eligible=None):
+    """One row with the given nodes; by default all are eligible point masses."""
+    nodes = len(parents)
+    return TokenTree(
+        tokens=jnp.asarray([tokens], jnp.int32),
+        parents=jnp.asarray([parents], jnp.int32),
+        eligible=jnp.asarray([eligible or [True] * nodes]),
+        size=jnp.array([nodes]),
+        passes=jnp.array([0]),
+        law=None if law is None else jnp.asarray(law, jnp.float32)[None],
+    )

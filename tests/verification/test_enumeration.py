@@ -141,8 +141,7 @@ def test_a_wrong_residual_is_detected(wrong):
 
 @dataclasses.dataclass(frozen=True)
 class ReportsUnfiltered(Autoregressive):
-    """Draws under the row's controls, and reports the model's bare law (as in issue 47932 of
-    huggingface/transformers)."""
+    """Draws under the row's controls, and reports the model's bare law."""
 
     def propose(self, uniforms, params, state, root, controls):
         tree = super().propose(uniforms, params, state, root, controls)
