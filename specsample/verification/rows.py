@@ -24,7 +24,7 @@ def batch_axes(params: Params, state: DecodeState, target: Any, drafter: Any) ->
     def made(batch):
         prompt = Prompt(jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32))
         slots = state.tokens.shape[1]
-        cache = target.init(params.target, prompt, slots, drafter.depth + 1)
+        cache = target.init(params.target, prompt, slots)
         return cache, drafter.init(params.drafter, prompt, slots)
 
     def axis(two, three):
