@@ -179,13 +179,15 @@ class Engine:
 
     def begin(self, batch: Batch) -> DecodeState:
         """Takes in the prompts of a batch."""
+        params = self.params
         if isinstance(self.drafter, Simulated):
             # It replays what plain decoding commits, so that is decoded first.
             plain = Engine(self.model, "none", self.accept)
             state = plain.run(plain.begin(batch), batch.without_stops())
-            self.params = Params(self.model.params, Recording(state.tokens))
+            profile = self.params.drafter.profile
+            params = Params(self.model.params, Recording(profile, state.tokens))
         return start(
-            self.params,
+            params,
             batch.prompt(),
             batch.keys(),
             batch.controls(self.model),

@@ -62,7 +62,7 @@ def _one_gamma(
     bench: Workbench,
     gamma: int,
     row: Sampling,
-    recordings: dict[Ids, Recording],
+    recordings: dict[Ids, Any],
     splits: Sequence[Split],
 ) -> dict[float, dict[str, Any]]:
     pairs = {
@@ -96,24 +96,25 @@ def _one_gamma(
     return cases
 
 
-def _record(bench: Workbench, ids: Ids, row: Sampling) -> Recording:
+def _record(bench: Workbench, ids: Ids, row: Sampling) -> Any:
     engine = Engine(bench.model)
     batch = requests.prepare(bench.model, [ids], row)
-    return Recording(engine.run(engine.begin(batch), batch).tokens)
+    return engine.run(engine.begin(batch), batch).tokens
 
 
-def _replay(engine: Engine, row: Sampling, recordings: dict[Ids, Recording]) -> race.Runner:
+def _replay(engine: Engine, row: Sampling, recordings: dict[Ids, Any]) -> race.Runner:
     """As `race.ours`, without decoding plainly first: the recording is there already."""
     target = engine.model.network
 
     def run(ids: Ids) -> Lap:
         batch = requests.prepare(engine.model, [ids], row)
-        engine.params = Params(engine.model.params, recordings[ids])
+        recording = Recording(engine.params.drafter.profile, recordings[ids])
+        params = Params(engine.model.params, recording)
         slots = batch.slots
         given = (batch.prompt(), batch.keys(), batch.controls(engine.model))
         with CompileCounter() as compiled:
             state = engines.start(
-                engine.params, *given, target=target, drafter=engine.drafter, slots=slots
+                params, *given, target=target, drafter=engine.drafter, slots=slots
             )
             began = time.perf_counter()
             jax.block_until_ready(state)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from specsample import trees
 from specsample.models.model import Model
@@ -19,9 +19,21 @@ from specsample.types import Commit, Prompt, TokenTree
 
 
 class Recording(struct.PyTreeNode):
-    """What plain decoding of the same prompts with the same seeds committed."""
+    """How often guesses are right, and what plain decoding of the same prompts committed.
 
-    tokens: Int[Array, "B L"]  # prompt and output, by absolute position
+    A rate is the acceptance at its depth, given that the depth before was accepted. It is an array
+    and no constant of the program, so that one compilation serves every profile.
+    """
+
+    profile: Float[Array, "D"]
+    tokens: Int[Array, "B L"]  # prompt and output, by absolute position; one row serves any batch
+
+
+class SimulatedState(struct.PyTreeNode):
+    """The recording, row by row, and how much of it is committed."""
+
+    tokens: Int[Array, "B L"]
+    length: Int[Array, "B"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,24 +44,19 @@ class Simulated:
     `acceptance.Match`; the recording must come from the same rule.
 
     Attributes:
-      profile: acceptance at each depth, given that the depth before was accepted.
+      gamma: guesses a step.
       vocab: size of the target's vocabulary.
     """
 
-    profile: tuple[float, ...] = (0.8, 0.8, 0.8, 0.8)
+    gamma: int = 4
     vocab: int = 2
     taps: ClassVar[tuple[int, ...]] = ()
     harvests: ClassVar[bool] = False
     context: ClassVar[int | None] = None
 
-    def __post_init__(self) -> None:
-        wrong = [rate for rate in self.profile if not 0 <= rate <= 1]
-        if wrong:
-            raise ValueError(f"acceptance rates must lie in [0, 1], got {wrong[0]}")
-
     @property
     def depth(self) -> int:
-        return len(self.profile)
+        return self.gamma
 
     @property
     def nodes(self) -> int:
@@ -63,25 +70,39 @@ class Simulated:
     def draws(self) -> int:
         return self.depth
 
-    def init(self, params: Recording, prompt: Prompt, slots: int) -> Int[Array, "B"]:
-        """The row's length is all there is to know."""
-        return jnp.zeros(prompt.tokens.shape[0], jnp.int32)
+    def init(self, params: Recording, prompt: Prompt, slots: int) -> SimulatedState:
+        """Gives every row its recording."""
+        batch = prompt.tokens.shape[0]
+        tokens = jnp.broadcast_to(params.tokens, (batch, params.tokens.shape[1]))
+        return SimulatedState(tokens, jnp.zeros(batch, jnp.int32))
 
-    def propose(self, uniforms, params: Recording, state, root, controls) -> TokenTree:
+    def propose(
+        self, uniforms, params: Recording, state: SimulatedState, root, controls
+    ) -> TokenTree:
         """The recorded tokens from here on, each replaced by its successor at its failure rate."""
-        index = state[:, None] + jnp.arange(self.depth)[None]
-        slots = params.tokens.shape[1]
+        index = state.length[:, None] + jnp.arange(self.depth)[None]
+        slots = state.tokens.shape[1]
         known = index < slots
-        right = trees.rows(params.tokens, jnp.minimum(index, slots - 1))
-        guess = jnp.where(
-            uniforms < jnp.asarray(self.profile, jnp.float32)[None], right, (right + 1) % self.vocab
-        )
+        right = trees.rows(state.tokens, jnp.minimum(index, slots - 1))
+        guess = jnp.where(uniforms < params.profile[None], right, (right + 1) % self.vocab)
         tree = trees.chain(jnp.concatenate([root[:, None], guess], axis=1))
         return dataclasses.replace(tree, eligible=tree.eligible.at[:, 1:].set(known))
 
-    def update(self, params: Recording, state, commit: Commit):
+    def update(self, params: Recording, state: SimulatedState, commit: Commit) -> SimulatedState:
         """Counts."""
-        return state + commit.count
+        return state.replace(length=state.length + commit.count)
+
+
+def profile_of(*rates: float) -> Float[Array, "D"]:
+    """Checks acceptance rates.
+
+    Raises:
+      ValueError: one of them is no rate.
+    """
+    wrong = [rate for rate in rates if not 0 <= rate <= 1]
+    if wrong:
+        raise ValueError(f"acceptance rates must lie in [0, 1], got {wrong[0]}")
+    return jnp.asarray(rates, jnp.float32)
 
 
 def build(
@@ -99,5 +120,5 @@ def build(
       ValueError: if alpha is no rate or gamma is out of range.
     """
     trees.require_guesses("gamma", gamma)
-    drafter = Simulated((alpha,) * gamma, target.network.vocab)
-    return drafter, Recording(jnp.zeros((1, 1), jnp.int32))
+    recording = Recording(profile_of(*(alpha,) * gamma), jnp.zeros((1, 1), jnp.int32))
+    return Simulated(gamma, target.network.vocab), recording

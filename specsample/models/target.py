@@ -27,7 +27,7 @@ class LanguageModel:
     """A decoder-only language model as a `Target`."""
 
     config: DecoderConfig
-    chunk: int = 64  # prompt tokens scored at once
+    chunk: int = 128  # prompt tokens scored at once
 
     def __post_init__(self) -> None:
         if self.chunk < 1:

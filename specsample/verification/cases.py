@@ -20,7 +20,7 @@ from specsample.drafters import skip
 from specsample.drafters.autoregressive import Autoregressive
 from specsample.drafters.lookup import Lookup
 from specsample.drafters.none import NoDraft
-from specsample.drafters.simulated import Recording, Simulated
+from specsample.drafters.simulated import Recording, Simulated, profile_of
 from specsample.models.config import DecoderConfig
 from specsample.models.model import Model
 from specsample.models.table import TableModel
@@ -166,9 +166,9 @@ def _simulated() -> tuple[Subject, ...]:
     tape: list[int] = list(PROMPT)
     while len(tape) < SLOTS:
         tape.append(int(np.argmax(logits[tape[-2], tape[-1]])))
-    recording = Recording(jnp.array([tape], jnp.int32))
+    recording = Recording(profile_of(*profile), jnp.array([tape], jnp.int32))
     breaks = tuple((rate,) for rate in profile)
-    return (on_table("tape", Simulated(profile, VOCAB), recording, breaks=breaks),)
+    return (on_table("tape", Simulated(len(profile), VOCAB), recording, breaks=breaks),)
 
 
 CASES: Mapping[str, Callable[[], tuple[Subject, ...]]] = {

@@ -15,7 +15,7 @@ from specsample import acceptance, sampling
 from specsample.drafters.autoregressive import Autoregressive
 from specsample.drafters.lookup import Lookup
 from specsample.drafters.none import NoDraft
-from specsample.drafters.simulated import Recording, Simulated
+from specsample.drafters.simulated import Recording, Simulated, profile_of
 from specsample.models.table import TableModel
 from specsample.trees import Topology
 from specsample.types import Params, Prompt
@@ -108,8 +108,8 @@ def outputs(state) -> list[list[int]]:
 
 
 def _tape():
-    tape = jax.random.randint(jax.random.key(12), (ROWS, SLOTS), 0, VOCAB, jnp.int32)
-    return Recording(tape)
+    tape = jax.random.randint(jax.random.key(12), (1, SLOTS), 0, VOCAB, jnp.int32)
+    return Recording(profile_of(0.9, 0.5, 0.5), tape)
 
 
 # One of each kind, on the larger table; the draft model is good but not perfect.
@@ -118,7 +118,7 @@ DECODERS = {
     "chain": lambda: Decoder(Autoregressive(TARGET, Topology.chain(3)), DRAFT_WEIGHTS),
     "tree": lambda: Decoder(Autoregressive(TARGET, Topology.branching(2, 2)), DRAFT_WEIGHTS),
     "lookup": lambda: Decoder(Lookup(gamma=3, longest=2, shortest=1)),
-    "simulated": lambda: Decoder(Simulated((0.9, 0.5, 0.5), VOCAB), _tape()),
+    "simulated": lambda: Decoder(Simulated(3, VOCAB), _tape()),
     # A draft model that cannot follow as far as the target: rows outgrow it at every offset.
     "short": lambda: Decoder(
         Autoregressive(dataclasses.replace(TARGET, context=12), Topology.chain(3)), DRAFT_WEIGHTS

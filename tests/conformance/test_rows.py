@@ -17,8 +17,6 @@ def options_of(row: int) -> dict:
 @pytest.mark.parametrize("rule", [EXACT, MATCH], ids=lambda r: type(r).__name__)
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_row_is_the_same_among_idle_rows(name, rule):
-    if name == "simulated":
-        pytest.skip("its recording belongs to places in the batch")
     together = decoder(name).texts(PROMPTS, rule, **OPTIONS)
     for row, prompt in enumerate(PROMPTS):
         alone = decoder(name).texts([prompt], rule, ids=[row], **options_of(row))
@@ -38,8 +36,6 @@ def test_a_row_is_the_same_in_a_batch_of_one(name):
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_the_order_of_rows_does_not_matter(name):
-    if name == "simulated":
-        pytest.skip("its recording belongs to places in the batch")
     order = [3, 7, 0, 5, 1, 6, 4, 2]
     shuffled = {key: [values[row] for row in order] for key, values in OPTIONS.items()}
     together = decoder(name).texts(PROMPTS, EXACT, **OPTIONS)

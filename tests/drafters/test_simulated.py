@@ -3,14 +3,14 @@ import numpy as np
 import pytest
 
 from specsample.drafters import simulated
-from specsample.drafters.simulated import Recording, Simulated
+from specsample.drafters.simulated import Recording, Simulated, profile_of
 from specsample.types import Commit, Prompt
 from tests.drafters import toys
 
 
 def propose(profile, uniforms, length=2, vocab=7):
-    drafter = Simulated(profile, vocab)
-    recording = Recording(jnp.array([[5, 6, 0, 1, 2]]))
+    drafter = Simulated(len(profile), vocab)
+    recording = Recording(profile_of(*profile), jnp.array([[5, 6, 0, 1, 2]]))
     prompt = Prompt(jnp.zeros((1, 1), jnp.int32), jnp.ones(1, jnp.int32))
     state = drafter.init(recording, prompt, 5)
     state = drafter.update(
@@ -38,12 +38,13 @@ def test_nothing_is_guessed_beyond_the_recording():
 @pytest.mark.parametrize("profile", [(1.1,), (0.5, -0.1), (float("nan"),)])
 def test_rates_that_are_none_are_refused(profile):
     with pytest.raises(ValueError, match=r"acceptance rates must lie in \[0, 1\]"):
-        Simulated(profile)
+        profile_of(*profile)
 
 
 def test_build_repeats_one_rate():
-    drafter, _ = simulated.build(toys.table(), alpha=0.6, gamma=3)
-    assert drafter == Simulated((0.6,) * 3, 6)
+    drafter, recording = simulated.build(toys.table(), alpha=0.6, gamma=3)
+    assert drafter == Simulated(3, 6)
+    np.testing.assert_allclose(recording.profile, [0.6] * 3)
     assert (drafter.depth, drafter.nodes, drafter.draws) == (3, 4, 3)
     np.testing.assert_array_equal(drafter.widths, [4])
     with pytest.raises(ValueError, match="gamma must be 0 or more"):
