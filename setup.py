@@ -47,8 +47,10 @@ setup(
         "numpy",
         "optax",
         "orbax-checkpoint>=0.12,<0.13",
+        "pyyaml",
         "rich",
         "safetensors",
+        "tensorstore",
         "tokenizers",
     ],
     extras_require={
