@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 
 from specsample.errors import UserError
 
@@ -26,7 +27,7 @@ class Family:
       node: value of the label `cloud.google.com/gke-tpu-accelerator`.
       machine: Compute Engine's machine type, less its number of chips.
       runtime: software of a TPU VM.
-      topologies: shapes that are offered; the first of a number of chips is its usual one.
+      topologies: shapes that are offered, one for each number of chips.
       single: numbers of chips that one host may have.
     """
 
@@ -129,11 +130,6 @@ class Slice:
         """The machine type of a host."""
         return f"{self.family.machine}-{self.host_chips}t"
 
-    @property
-    def usual(self) -> bool:
-        """Whether the topology is the one that the name alone stands for."""
-        return self.topology == find(self.name).topology
-
 
 def count(topology: str) -> int:
     """The chips of a shape such as `2x2x4`."""
@@ -154,18 +150,18 @@ def find(name: str, topology: str = "") -> Slice:
 
     Args:
       name: ours or that of the service.
-      topology: another shape of as many chips; empty for the usual one.
+      topology: what its shape is thought to be; empty for no such check.
 
     Raises:
-      UserError: there is no such slice, or the topology has another number of chips.
+      UserError: there is no such slice, or it has another shape.
     """
     prefix, _, size = name.partition("-")
     for family in FAMILIES:
-        if prefix not in (family.name, family.service):
-            continue
-        shapes = [s for s in family.topologies if str(count(s) * family.cores) == size]
-        if shapes:
-            return Slice(family, _shape(family, name, topology) if topology else shapes[0])
+        if prefix in (family.name, family.service):
+            for shape in family.topologies:
+                if str(count(shape) * family.cores) == size:
+                    _check_shape(name, shape, topology or shape)
+                    return Slice(family, shape)
     known = names()
     close = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]}? " if close else ""
@@ -179,16 +175,11 @@ def _sizes(family: Family) -> str:
     return f"{{{','.join(sizes)}}}"
 
 
-def _shape(family: Family, name: str, topology: str) -> str:
-    chips = int(name.partition("-")[2]) // family.cores
-    fitting = [shape for shape in family.topologies if count(shape) == chips]
-    if topology not in family.topologies:
-        raise UserError(
-            f"topology {topology!r} is not one of {family.name}; {name} has {' or '.join(fitting)}."
-        )
-    if topology not in fitting:
-        raise UserError(
-            f"topology {topology!r} has {count(topology)} chips and {name} has {chips}; "
-            f"use {' or '.join(fitting)}, or another accelerator."
-        )
-    return topology
+def _check_shape(name: str, shape: str, topology: str) -> None:
+    if topology == shape:
+        return
+    if re.fullmatch(r"\d+(x\d+)*", topology) and count(topology) != count(shape):
+        problem = f"has {count(topology)} chips and {name} has {count(shape)}"
+    else:
+        problem = f"is not the shape of {name}"
+    raise UserError(f"topology {topology!r} {problem}; use {shape}, or another accelerator.")

@@ -73,7 +73,9 @@ class Slices:
     """What all TPU back ends ask for."""
 
     accelerator: str = option("", "a slice, such as v4-32 or v5e-16")
-    topology: str = option("", "its shape, where the usual one is not meant; such as 4x4x4")
+    topology: str = option(
+        "", "its shape, such as 2x2x4; only to make sure that it is the one that is meant"
+    )
     slices: int = option(1, "how many of them; more than one are joined by the network")
     restarts: int = option(3, "new attempts after a preemption or a failed worker")
     results: str = option("", "where results are copied to at the end; empty for outputs/NAME")

@@ -54,12 +54,11 @@ class _Worker:
         self._thread.start()
 
     def _copy(self) -> None:
-        out = self._process.stdout
-        assert out is not None
-        with contextlib.suppress(ValueError):  # closed while it is read
+        assert self._process.stdout is not None
+        with self._process.stdout as out, self._log as log:
             for line in out:
-                self._log.write(line)
-                self._log.flush()
+                log.write(line)
+                log.flush()
                 self._say(f"[{self.number}] {line.decode(errors='replace').rstrip()}")
 
     def status(self) -> int | None:
@@ -77,7 +76,6 @@ class _Worker:
         self._process.wait()
         # What left the group may hold the pipe open for as long as it likes.
         self._thread.join(timeout=1)
-        self._log.close()
 
 
 def run(

@@ -133,21 +133,8 @@ class QueuedResource(options.Slices):
     poll_seconds: int = options.option(30, "between two looks at the workers")
 
     def create(self, name: str) -> list[str]:
-        """Arguments of gcloud's `create`, less the name.
-
-        Raises:
-          UserError: gcloud does not take the topology.
-        """
+        """Arguments of gcloud's `create`, less the name."""
         where = self.slice
-        if where.usual:
-            shape = [f"--accelerator-type={where.service_name}"]
-        elif where.family.name == "v4":
-            shape = ["--type=v4", f"--topology={where.topology}"]
-        else:
-            raise UserError(
-                f"topology {self.topology!r}: gcloud takes one for v4 only; leave it out, or use "
-                "backend jobset."
-            )
         nodes = [f"--node-id={name}"]
         if self.slices > 1:
             nodes = [f"--node-count={self.slices}", f"--node-prefix={name}"]
@@ -160,7 +147,7 @@ class QueuedResource(options.Slices):
         switches = {"spot": self.spot, "reserved": self.reserved}
         return [
             *nodes,
-            *shape,
+            f"--accelerator-type={where.service_name}",
             *(f"--{flag}={value}" for flag, value in texts.items() if value),
             *(f"--{flag}" for flag, wanted in switches.items() if wanted),
             "--scopes=https://www.googleapis.com/auth/cloud-platform",

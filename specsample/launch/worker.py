@@ -11,6 +11,7 @@ goes to FOLDER/logs too. The status is that of the command.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specsample.errors import UserError, reason
@@ -85,41 +86,54 @@ def run(folder: Path, place: str, command: Sequence[str]) -> int:
       command: what to run.
 
     Returns:
-      The command's status, or 128 and the signal's number if this process was told to stop.
+      The command's status, or 128 and the number of the signal that ended it.
 
     Raises:
       UserError: the place is no mount.
     """
-    bucket = None
-    if "://" in place:
-        bucket = Bucket(folder, place)
-        print(f"{bucket.fetch()} files were in {place}", flush=True)
-    elif not os.path.ismount(place):
-        raise UserError(f"{place}: nothing is mounted there, so results would be lost; mount it.")
-    log = folder / LOGS / f"{os.environ.get('SPECSAMPLE_WORKER', socket.gethostname())}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    told: list[int] = []
-    with log.open("ab") as record:
+    with _told() as told:
+        bucket = None
+        if "://" in place:
+            bucket = Bucket(folder, place)
+            print(f"{bucket.fetch()} files were in {place}", flush=True)
+        elif not os.path.ismount(place):
+            raise UserError(f"{place}: nothing is mounted there, so results would be lost.")
+        if told:
+            return 128 + told[0]
+        log = folder / LOGS / f"{os.environ.get('SPECSAMPLE_WORKER', socket.gethostname())}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
         # Of our own process group, so that whoever kills the group leaves no process on the chips.
         process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for name in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, lambda number, _: told.append(number))
-        copying = threading.Thread(target=_copy, args=(process, record), daemon=True)
+        copying = threading.Thread(target=_copy, args=(process, log), daemon=True)
         copying.start()
         _attend(process, bucket, told)
         copying.join(timeout=1)
-    if bucket is not None:
-        bucket.put()
-    return 128 + told[0] if told else _positive(process.returncode)
+        if bucket is not None:
+            bucket.put()
+    return _positive(process.returncode)
 
 
-def _copy(process: subprocess.Popen, record) -> None:
+@contextlib.contextmanager
+def _told() -> Iterator[list[int]]:
+    """Yields signals that ask for an end, as they come."""
+    told: list[int] = []
+    names = (signal.SIGTERM, signal.SIGINT)
+    before = {name: signal.signal(name, lambda number, _: told.append(number)) for name in names}
+    try:
+        yield told
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def _copy(process: subprocess.Popen, log: Path) -> None:
     assert process.stdout is not None
-    for line in process.stdout:
-        record.write(line)
-        record.flush()
-        sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+    with process.stdout as out, log.open("ab") as record:
+        for line in out:
+            record.write(line)
+            record.flush()
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
 
 
 def _attend(process: subprocess.Popen, bucket: Bucket | None, told: list[int]) -> None:

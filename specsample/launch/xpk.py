@@ -68,19 +68,9 @@ class Xpk(options.Slices):
     keep: bool = options.option(False, "do not delete the workload at the end")
 
     def create(self) -> list[str]:
-        """Arguments of `xpk workload create`, less names, code and command.
-
-        Raises:
-          UserError: xpk does not take the topology.
-        """
-        where = self.slice
-        if not where.usual:
-            raise UserError(
-                f"topology {self.topology!r}: xpk has the usual one only; leave it out, or use "
-                "backend jobset."
-            )
+        """Arguments of `xpk workload create`, less names, code and command."""
         return [
-            f"--tpu-type={where.service_name}",
+            f"--tpu-type={self.slice.service_name}",
             f"--num-slices={self.slices}",
             f"--priority={self.priority}",
             f"--max-restarts={self.restarts}",
