@@ -123,6 +123,7 @@ class Exact:
     """Sequential rejection: `walk`, then the target's own token from the residual."""
 
     lossless: ClassVar[bool] = True
+    reads_law: ClassVar[bool] = True
     temperature: ClassVar[str] = "any"
 
     @property
@@ -170,6 +171,7 @@ class Longest:
     """
 
     lossless: ClassVar[bool] = True
+    reads_law: ClassVar[bool] = False
     temperature: ClassVar[str] = "zero"
 
     def __call__(self, uniforms, draws, tree: TokenTree, probs) -> Verdict:
@@ -188,6 +190,7 @@ class Match:
     """
 
     lossless: ClassVar[bool] = True
+    reads_law: ClassVar[bool] = False
     temperature: ClassVar[str] = "any"
 
     def __call__(self, uniforms, draws, tree: TokenTree, probs) -> Verdict:
@@ -207,6 +210,7 @@ class TopKMatch:
 
     k: int = 2
     lossless: ClassVar[bool] = False
+    reads_law: ClassVar[bool] = False
     temperature: ClassVar[str] = "positive"
 
     def __post_init__(self) -> None:
@@ -233,6 +237,7 @@ class Typical:
     epsilon: float = 0.09
     delta: float = 0.3
     lossless: ClassVar[bool] = False
+    reads_law: ClassVar[bool] = False
     temperature: ClassVar[str] = "any"
 
     def __post_init__(self) -> None:

@@ -67,7 +67,9 @@ class Summary:
       acceptance_rate: accepted over drafted nodes, as surveys have it; never above 1.
       mean_drafted: eligible nodes per target pass.
       alpha_by_depth: `alpha` at each depth, None where nothing was tested.
-      alpha_interval: 95 % interval (Wilson) at each depth.
+      alpha_interval: 95 % interval (Wilson) at each depth, None where nothing was tested.
+      reached: target passes in which each depth was tested.
+      taken: target passes in which each depth was accepted.
       histogram: target passes by number of accepted nodes.
     """
 
@@ -77,7 +79,9 @@ class Summary:
     acceptance_rate: float | None
     mean_drafted: float
     alpha_by_depth: tuple[float | None, ...]
-    alpha_interval: tuple[tuple[float, float], ...]
+    alpha_interval: tuple[tuple[float, float] | None, ...]
+    reached: tuple[int, ...]
+    taken: tuple[int, ...]
     histogram: tuple[int, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -105,6 +109,8 @@ def summarise(statistics: Statistics) -> Summary:
         acceptance_rate=counters["accepted"] / drafted if drafted else None,
         mean_drafted=drafted / passes,
         alpha_by_depth=tuple(t / r if r else None for t, r in pairs),
-        alpha_interval=tuple(wilson(t, r) for t, r in pairs),
+        alpha_interval=tuple(wilson(t, r) if r else None for t, r in pairs),
+        reached=tuple(host.reached.tolist()),
+        taken=tuple(host.taken.tolist()),
         histogram=tuple(host.histogram.tolist()),
     )

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from specsample import accounting, sampling, trees
+from specsample import accounting, layout, sampling, trees
 from specsample.prefill import start
 from specsample.protocols import Accept, Drafter, Target
 from specsample.types import ROOT, Commit, DecodeState, Params, TokenTree, Verdict
@@ -93,7 +93,9 @@ def propose(
         chain = jnp.broadcast_to(jnp.arange(-1, nodes - 1, dtype=jnp.int32), (batch, nodes))
         return empty.replace(tokens=empty.tokens.at[:, ROOT].set(state.root), parents=chain)
 
-    return trees.clip(jax.lax.cond((room > 0).any(), draft, nothing), room)
+    tree = trees.clip(jax.lax.cond((room > 0).any(), draft, nothing), room)
+    names = ("tokens", "parents", "eligible", "size", "passes")
+    return tree.replace(**layout.agree({name: getattr(tree, name) for name in names}))
 
 
 def judge(
@@ -141,13 +143,16 @@ def _judge_at(params, state, tree, noise, width, *, target, drafter, accept) -> 
     total = jax.nn.logsumexp(logits, axis=-1)
     tokens = _path_tokens(part, verdict)
     rows = jnp.arange(tokens.shape[0])[:, None]
+    finite = (jnp.isfinite(total) | (jnp.arange(width)[None] >= part.size[:, None])).all(-1)
+    logprobs = logits[rows, verdict.path, tokens] - total[rows, verdict.path]
+    verdict, logprobs, finite = layout.agree((verdict, logprobs, finite))
     features, path = scores.features, verdict.path
     return Judgement(
         verdict=verdict,
-        logprobs=logits[rows, path, tokens] - total[rows, path],
+        logprobs=logprobs,
         features=None if features is None else trees.rows(features, path),
         greedy=jnp.argmax(logits, -1).astype(jnp.int32) if drafter.harvests else None,
-        finite=(jnp.isfinite(total) | (jnp.arange(width)[None] >= part.size[:, None])).all(-1),
+        finite=finite,
         fresh=scores.fresh,
     )
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from specsample import acceptance, analysis, completions, decoding, drafters
+from specsample import acceptance, analysis, completions, drafters
 from specsample.compilation import CompileCounter
 from specsample.completions import Completion, Result
 from specsample.drafters.simulated import Recording, Simulated
@@ -23,6 +22,9 @@ from specsample.errors import UserError
 from specsample.models.model import Model
 from specsample.models.resized import reconcile
 from specsample.options import Sampling
+from specsample.partitioning import hosts, states
+from specsample.partitioning.disjoint import Programs
+from specsample.partitioning.programs import Single
 from specsample.requests import Batch, prepare
 from specsample.streaming import Piece, Releaser
 from specsample.tasks.tokenizer import TokenStream
@@ -30,11 +32,6 @@ from specsample.types import FINISH_REASONS, RUNNING, STOP, DecodeState, Params
 
 STOP_INTERVAL = 16  # steps between looks for stop strings
 _FOREVER = np.int32(2**31 - 1)
-
-_STATIC = ("target", "drafter", "accept")
-start = jax.jit(decoding.start, static_argnames=("target", "drafter", "slots"))
-generate = jax.jit(decoding.generate, static_argnames=_STATIC, donate_argnames="state")
-step = jax.jit(decoding.step, static_argnames=_STATIC, donate_argnames="state")
 
 
 class Engine:
@@ -45,6 +42,7 @@ class Engine:
       drafter: a `protocols.Drafter`.
       accept: a `protocols.Accept`.
       params: of target and drafter.
+      placement: a `partitioning.Placement`, or None on one device.
     """
 
     def __init__(
@@ -53,6 +51,7 @@ class Engine:
         drafter: str | tuple[Any, Any] = "none",
         accept: str | Any = "exact",
         draft: Model | None = None,
+        placement: Any = None,
         **drafter_options: Any,
     ) -> None:
         """Builds the pair.
@@ -62,19 +61,31 @@ class Engine:
           drafter: a name of `drafters.NAMES`, or a drafter with its parameters.
           accept: a name of `acceptance.RULES`, or a rule.
           draft: another model, for drafters that use one.
+          placement: `partitioning.Shared`, `Reshaped` or `Disjoint`, over all devices there are, or
+            a resolved `Placement`; parameters are moved there. None is the default device.
           **drafter_options: of a drafter given by name.
 
         Raises:
           UserError: unknown names or options, options of a drafter that is built already, a draft
-            with another vocabulary.
+            with another vocabulary, a mesh that does not fit.
         """
+        for role, given in (("model", model), ("draft", draft)):
+            if not isinstance(given, Model) and (given is not None or role == "model"):
+                raise UserError(
+                    f"{role}={given!r:.60} is no model; give what specsample.load returns."
+                )
         if draft is not None:
             if isinstance(drafter, str) and drafter not in drafters.WITH_DRAFT_MODEL:
                 raise UserError(
                     f"drafter {drafter!r} uses no draft model; leave {draft.name!r} out, or use "
                     f"{' or '.join(drafters.WITH_DRAFT_MODEL)}."
                 )
-            draft = reconcile(model, draft)
+            given_draft, draft = draft, reconcile(model, draft)
+        if placement is not None:
+            placement = getattr(placement, "resolve", lambda _: placement)(jax.devices())
+            model = states.place(model, placement.target)
+            if draft is not None:
+                draft = reconcile(model, states.place(given_draft, placement.draft))
         if isinstance(drafter, str):
             try:
                 drafter = drafters.build(drafter, model, draft, **drafter_options)
@@ -88,10 +99,16 @@ class Engine:
                 known = ", ".join(acceptance.RULES)
                 raise UserError(f"unknown acceptance {accept!r}; choose from {known}.")
             accept = acceptance.RULES[accept]()
-        self.model = model
+        self.model, self.accept, self.placement = model, accept, placement
         self.drafter, drafter_params = drafter
-        self.accept: Any = accept
+        if placement is not None:
+            drafter_params = states.place_drafter(self.drafter, drafter_params, placement.draft)
         self.params = Params(model.params, drafter_params)
+        kind = Programs if placement is not None and placement.kind == "disjoint" else Single
+        try:
+            self.programs = kind(placement, model.network, self.drafter, accept)
+        except ValueError as error:
+            raise UserError(f"placement {placement.kind!r}: {error}.") from error
 
     @property
     def static(self) -> dict[str, Any]:
@@ -129,7 +146,7 @@ class Engine:
             prefilled = time.perf_counter()
             state = jax.block_until_ready(self.run(state, batch))
             ended = time.perf_counter()
-        host = jax.device_get(
+        host = hosts.fetch(
             state.replace(cache=None, draft=None, keys=None, history=None, controls=None)
         )
         done = [self._complete(host, batch, row) for row in range(batch.real)]
@@ -158,23 +175,24 @@ class Engine:
         )
 
     def _pieces(self, state: DecodeState, releaser: Releaser) -> Iterator[Piece]:
-        finish, before = int(state.finish[0]), (0, 0)
+        finish, before = int(hosts.fetch(state.finish)[0]), (0, 0)
         while finish == RUNNING:
-            state, commit = step(self.params, state, **self.static)
+            state, commit = self.programs.step(self.params, state)
             self._raise_faults(state)
-            finish, count = int(state.finish[0]), int(commit.count[0])
-            after = int(state.statistics.accepted[0]), int(state.statistics.corrections[0])
+            counters = state.statistics.accepted, state.statistics.corrections
+            news = commit.tokens, commit.logprobs, commit.count, state.finish, *counters
+            tokens, logprobs, *small = [x[0] for x in hosts.fetch(news)]
+            count, finish, *after = map(int, small)
             last = "corrected" if after[1] > before[1] else "bonus"
             kinds = ["drafted"] * (after[0] - before[0]) + [last]
             before = after
-            ids, logprobs = commit.tokens[0].tolist(), commit.logprobs[0].tolist()
-            entries = list(zip(ids, kinds, logprobs, strict=False))[:count]
+            entries = list(zip(tokens.tolist(), kinds, logprobs.tolist(), strict=False))[:count]
             text, sure = releaser.push(entries, finish != RUNNING)
             finish = STOP if releaser.stopped else finish
             if text or sure or finish != RUNNING:
                 out, kinds, logprobs = tuple(zip(*sure, strict=True)) or ((), (), ())
                 yield Piece(text, out, kinds, logprobs, FINISH_REASONS[finish])
-        if not int(state.statistics.target_passes[0]):
+        if not int(hosts.fetch(state.statistics.target_passes)[0]):
             yield Piece("", (), (), (), FINISH_REASONS[finish])
 
     def begin(self, batch: Batch) -> DecodeState:
@@ -182,18 +200,18 @@ class Engine:
         params = self.params
         if isinstance(self.drafter, Simulated):
             # It replays what plain decoding commits, so that is decoded first.
-            plain = Engine(self.model, "none", self.accept)
+            where = self.placement
+            if where is not None:
+                where = dataclasses.replace(where, kind="shared", draft=where.target, ahead=False)
+            plain = Engine(self.model, "none", self.accept, placement=where)
             state = plain.run(plain.begin(batch), batch.without_stops())
             profile = self.params.drafter.profile
-            params = Params(self.model.params, Recording(profile, state.tokens))
-        return start(
-            params,
-            batch.prompt(),
-            batch.keys(),
-            batch.controls(self.model),
-            target=self.model.network,
-            drafter=self.drafter,
-            slots=batch.slots,
+            recording = Recording(profile, state.tokens)
+            if self.placement is not None:
+                recording = hosts.rows(recording, self.placement.draft)
+            params = Params(self.model.params, recording)
+        return self.programs.start(
+            params, batch.prompt(), batch.keys(), batch.controls(self.model), slots=batch.slots
         )
 
     def run(self, state: DecodeState, batch: Batch) -> DecodeState:
@@ -204,16 +222,16 @@ class Engine:
         """
         while True:
             steps = np.int32(STOP_INTERVAL) if batch.stops else _FOREVER
-            state = generate(self.params, state, steps, **self.static)
+            state = self.programs.generate(self.params, state, steps)
             self._raise_faults(state)
             if batch.stops:
                 state = self._stop(state, batch)
-            if bool(state.done.all()):
+            if (hosts.fetch(state.finish) != RUNNING).all():
                 return state
 
     def _stop(self, state: DecodeState, batch: Batch) -> DecodeState:
         """Marks rows whose output holds a stop string; the cut itself comes at the end."""
-        tokens, length, begin, finish = jax.device_get(
+        tokens, length, begin, finish = hosts.fetch(
             (state.tokens, state.length, state.prompt_length, state.finish)
         )
         finish = np.array(finish)
@@ -223,11 +241,13 @@ class Engine:
                 text = TokenStream(self.model.tokenizer).push(tokens[row, begin[row] : length[row]])
                 if completions.find_stop(text, sampling.stop) is not None:
                     finish[row] = STOP
-        return dataclasses.replace(state, finish=jnp.asarray(finish))
+        return dataclasses.replace(state, finish=hosts.put(finish, state.finish.sharding))
 
     def check(self, batch: Batch) -> None:
         """Refuses controls that the rule or the drafter cannot honour, by name."""
-        wanted, rule = self.accept.temperature, type(self.accept).__name__.lower()
+        kinds = {kind: name for name, kind in acceptance.RULES.items()}
+        wanted = self.accept.temperature
+        rule = kinds.get(type(self.accept), type(self.accept).__name__)
         matches = isinstance(self.accept, acceptance.Match)
         for row in batch.samplings[: batch.real]:
             hot = row.temperature > 0
@@ -244,7 +264,7 @@ class Engine:
                 )
 
     def _raise_faults(self, state: DecodeState) -> None:
-        fault = np.asarray(state.fault)
+        fault = hosts.fetch(state.fault)
         if not fault.any():
             return
         row = int(np.argmax(fault > 0))
@@ -278,6 +298,9 @@ class Engine:
 
 
 def _one(sampling, controls: dict[str, Any]):
+    known = [field.name for field in dataclasses.fields(Sampling)]
+    if unknown := [name for name in controls if name not in known]:
+        raise UserError(f"unknown control {unknown[0]!r}; choose from {', '.join(known)}.")
     if sampling is None:
         return Sampling(**controls)
     if controls:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from specsample import checkpoints, pretrained
 from specsample.errors import AbsentError
+from specsample.layout import Layout
 from specsample.models.model import Model
 from specsample.models.target import LanguageModel
+from specsample.partitioning import states
 
 
 def load(
@@ -15,6 +18,7 @@ def load(
     *,
     dtype: str | None = None,
     scanned: bool | None = None,
+    layout: Layout | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
     """Loads a model with its tokenizer, fetching it first if need be.
@@ -24,13 +28,22 @@ def load(
         of our own.
       dtype: of parameters and activations; None keeps the checkpoint's choice (float32 for GGUF).
       scanned: whether layers are stacked and scanned; None keeps the checkpoint's choice.
+      layout: of the parameters; a checkpoint of our own is read straight to its mesh, one of
+        another format tensor by tensor. None is the default device.
       progress: told bytes so far and in all while fetching.
 
     Raises:
       UserError: nothing of that name, a damaged or unsupported checkpoint, no network.
     """
     path = pretrained.resolve(name, progress)
-    config, params = checkpoints.load(path, dtype=dtype, scanned=scanned)
+    places = None
+    if layout is not None:
+        config = checkpoints.load_config(path)
+        changes = {"dtype": dtype or config.dtype}
+        changes["scanned"] = config.scanned if scanned is None else scanned
+        network = LanguageModel(dataclasses.replace(config, **changes))
+        places = states.parameter_places(network, layout)
+    config, params = checkpoints.load(path, dtype=dtype, scanned=scanned, shardings=places)
     return Model(name, LanguageModel(config), params, *_text_side(path))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -73,6 +75,31 @@ def start(
     carry = (jnp.int32(0), cache, draft, last)
     _, cache, draft, _ = jax.lax.while_loop(lambda c: c[0] < chunks, ingest, carry)
     return _fresh_state(prompt, keys, controls, cache, draft, target, drafter, slots)
+
+
+def ingest_drafter(params: Any, prompt: Prompt, drafter: Drafter, slots: int, chunk: int) -> Any:
+    """The drafter's part of `start`, for drafters that read no features of the target.
+
+    Args:
+      params: of the drafter.
+      prompt: ragged rows.
+      drafter: static.
+      slots: token slots of a row.
+      chunk: tokens taken in at once, as the target takes them.
+    """
+    width = prompt.tokens.shape[1]
+    chunk = min(chunk, width)
+    tokens = jnp.pad(prompt.tokens, ((0, 0), (0, -width % chunk)))
+    chunks = (prompt.length.max() + chunk - 1) // chunk
+
+    def ingest(carry):
+        index, draft = carry
+        piece = jax.lax.dynamic_slice_in_dim(tokens, index * chunk, chunk, axis=1)
+        count = jnp.clip(prompt.length - index * chunk, 0, chunk)
+        return index + 1, drafter.update(params, draft, Commit(piece, count, None))
+
+    carry = (jnp.int32(0), drafter.init(params, prompt, slots))
+    return jax.lax.while_loop(lambda c: c[0] < chunks, ingest, carry)[1]
 
 
 def _fresh_state(prompt, keys, controls, cache, draft, target, drafter, slots) -> DecodeState:

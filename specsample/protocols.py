@@ -74,6 +74,7 @@ class Accept(Protocol):
     """A rule that turns the target's laws into a verdict."""
 
     lossless: bool  # whether committed tokens follow the target's law exactly
+    reads_law: bool  # whether the laws that drafts were drawn from decide anything
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""One device, float32 that means it, and no silent broadcasting; shapes are checked."""
+"""Virtual devices, float32 that means it, and no silent broadcasting; shapes are checked."""
 
 import os
 import platform
@@ -6,6 +6,11 @@ from pathlib import Path
 
 # `SPECSAMPLE_TEST_PLATFORM=tpu make test` runs the suite on another kind of device.
 os.environ["JAX_PLATFORMS"] = os.environ.get("SPECSAMPLE_TEST_PLATFORM", "cpu")
+
+# Meshes are tested on eight virtual devices; everything else uses the first one.
+FLAG = "--xla_force_host_platform_device_count"
+if FLAG not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAG}=8".strip()
 
 import jax
 import jaxtyping

@@ -126,6 +126,7 @@ def test_a_summary_adds_up_rows_before_it_divides():
     assert summary.mean_drafted == pytest.approx(11 / 6)
     assert summary.alpha_by_depth == pytest.approx((4 / 6, 2 / 3))
     assert summary.alpha_interval[0] == analysis.wilson(4, 6)
+    assert (summary.reached, summary.taken) == ((6, 3), (4, 2))
     assert summary.histogram == (2, 2, 2)
     assert summary.as_dict()["counters"] == counters
 
@@ -135,7 +136,7 @@ def test_a_summary_of_nothing_divides_by_nothing():
     assert (summary.tau, summary.mean_drafted) == (0.0, 0.0)
     assert summary.alpha is None and summary.acceptance_rate is None
     assert summary.alpha_by_depth == (None, None)
-    assert summary.alpha_interval == ((0.0, 1.0),) * 2
+    assert summary.alpha_interval == (None, None)
 
 
 def test_every_scalar_counter_is_in_the_summary():

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from specsample import analysis, requests
-from specsample import engine as engines
 from specsample.bench import prediction, profiling, race
 from specsample.bench.decodes import examples
 from specsample.bench.explanation import costs_of
@@ -104,7 +103,6 @@ def _record(bench: Workbench, ids: Ids, row: Sampling) -> Any:
 
 def _replay(engine: Engine, row: Sampling, recordings: dict[Ids, Any]) -> race.Runner:
     """As `race.ours`, without decoding plainly first: the recording is there already."""
-    target = engine.model.network
 
     def run(ids: Ids) -> Lap:
         batch = requests.prepare(engine.model, [ids], row)
@@ -113,9 +111,7 @@ def _replay(engine: Engine, row: Sampling, recordings: dict[Ids, Any]) -> race.R
         slots = batch.slots
         given = (batch.prompt(), batch.keys(), batch.controls(engine.model))
         with CompileCounter() as compiled:
-            state = engines.start(
-                params, *given, target=target, drafter=engine.drafter, slots=slots
-            )
+            state = engine.programs.start(params, *given, slots=slots)
             began = time.perf_counter()
             jax.block_until_ready(state)
             ready = time.perf_counter()

@@ -115,6 +115,9 @@ class Transformers:
         if lacking or result.unexpected_keys:
             raise Missing(f"its parameters have other names: {lacking or result.unexpected_keys}")
         self._model.tie_weights()
+        # Its defaults would end texts where ours go on: a None in a call does not override them.
+        for name in ("bos_token_id", "eos_token_id"):
+            setattr(self._model.generation_config, name, None)
         self._eos = () if model.tokenizer is None else tuple(model.tokenizer.eos_ids)
         self._torch = torch
         self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"

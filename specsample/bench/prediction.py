@@ -57,6 +57,8 @@ class Curve:
         Beyond the last point the last two give the slope; below the first, the first holds.
         """
         points = sorted(self.judge)
+        if tokens in self.judge:
+            return self.judge[tokens]
         tokens = padded(tokens, self.platform)
         if tokens in self.judge or len(points) == 1:
             return self.judge.get(tokens, self.judge[points[0]])

@@ -153,11 +153,6 @@ def pack_qkv(kv_heads: int, head_dim: int) -> Callable[..., np.ndarray]:
     return build
 
 
-def split_columns(heads: int, head_dim: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns `[E, H*D] -> [E, H, D]`."""
-    return lambda weight: weight.reshape(weight.shape[0], heads, head_dim)
-
-
 def stack(*arms: np.ndarray) -> np.ndarray:
     """Stacks the arms of an MLP: gate, then up."""
     return np.stack(arms)

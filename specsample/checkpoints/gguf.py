@@ -181,11 +181,7 @@ def _layer(config: DecoderConfig, index: int, interleaved: bool) -> list[Leaf]:
             pack,
             **{name: (*shape, width) for name, shape in qkv.items()},
         ),
-        leaf(
-            "attention/out",
-            assemble.split_columns(config.heads, config.head_dim),
-            attn_output=(width, rows),
-        ),
+        leaf("attention/out", assemble.same, attn_output=(width, rows)),
         leaf("mlp_norm/scale", assemble.same, ffn_norm=(width,)),
         leaf("mlp/up", assemble.stack, ffn_gate=(mlp, width), ffn_up=(mlp, width)),
         leaf("mlp/down", assemble.same, ffn_down=(width, mlp)),

@@ -119,8 +119,7 @@ def _attention(config: DecoderConfig, path: str, name: str, out: str) -> Iterato
         return tuple(Source(f"{name}.{p}_proj.{kind}", (n, *inner)) for p, n in parts.items())
 
     yield Leaf(f"{path}/attention/qkv", sources("weight", width), pack)
-    split = assemble.split_columns(config.heads, config.head_dim)
-    yield Leaf(f"{path}/attention/out", (Source(f"{name}.{out}.weight", (width, rows)),), split)
+    yield _same(f"{path}/attention/out", f"{name}.{out}.weight", (width, rows))
     if config.attention_bias:
         yield Leaf(f"{path}/attention/qkv_bias", sources("bias"), pack)
     if config.output_bias:
@@ -161,7 +160,6 @@ def _gpt2(config: DecoderConfig, path: str, start: str, index: int) -> Iterator[
     """GPT-2 stores `[in, out]`, and queries, keys and values as one tensor."""
     width, hidden, layer = config.width, config.mlp_dim, f"{start}h.{index}"
     pack = assemble.pack_qkv(config.kv_heads, config.head_dim)
-    split = assemble.split_columns(config.heads, config.head_dim)
     maps = {
         "attention/qkv": (
             "attn.c_attn",
@@ -169,7 +167,7 @@ def _gpt2(config: DecoderConfig, path: str, start: str, index: int) -> Iterator[
             3 * width,
             lambda w: pack(*np.split(w, 3)),
         ),
-        "attention/out": ("attn.c_proj", width, width, split),
+        "attention/out": ("attn.c_proj", width, width, assemble.same),
         "mlp/up": ("mlp.c_fc", width, hidden, assemble.stack),
         "mlp/down": ("mlp.c_proj", hidden, width, assemble.same),
     }
@@ -177,5 +175,4 @@ def _gpt2(config: DecoderConfig, path: str, start: str, index: int) -> Iterator[
         weight = (Source(f"{layer}.{theirs}.weight", (rows, columns)),)
         yield Leaf(f"{path}/{ours}", weight, lambda w, build=build: build(w.T))
         bias = (Source(f"{layer}.{theirs}.bias", (columns,)),)
-        shaped = assemble.same if ours == "attention/out" else build
-        yield Leaf(f"{path}/{ours}_bias", bias, shaped)
+        yield Leaf(f"{path}/{ours}_bias", bias, build)

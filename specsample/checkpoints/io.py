@@ -46,6 +46,8 @@ def recognise(path: str | os.PathLike[str]) -> str:
             "`specsample.checkpoints.save`) is in this directory; give the directory that holds "
             "one."
         )
+    if path.exists():
+        raise UserError(f"{path}: neither a file nor a directory; give one that holds a model.")
     raise UserError(f"{path}: no such file or directory; check the spelling.")
 
 
@@ -121,5 +123,6 @@ def _place(params: dict[str, Any], shardings: Any) -> dict[str, Any]:
         raise ValueError(f"shardings and parameters differ in {odd[:6]}")
     placed = {}
     for name in list(flat):
-        placed[name] = jax.device_put(flat.pop(name), targets.get(name, shardings))
+        leaf, place = flat.pop(name), targets.get(name, shardings)
+        placed[name] = jax.device_put(leaf) if place is None else hosts.put(leaf, place)
     return layout.nest(placed)

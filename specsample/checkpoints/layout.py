@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 def shapes(config: DecoderConfig) -> dict[str, Shape]:
     """Returns the shape of every parameter of `config`'s model, by path."""
-    flat: dict[str, Shape] = {"embedder/embedding": (config.vocab_size, config.width)}
+    flat: dict[str, Shape] = {"embedder/embedding": (config.vocab_rows, config.width)}
     if config.positions == "learned":
         rows = config.context + config.position_offset
         flat["embedder/positions"] = (rows, config.width)
@@ -31,7 +31,7 @@ def shapes(config: DecoderConfig) -> dict[str, Shape]:
             flat |= {f"layers_{index}/{name}": shape for name, shape in layer.items()}
     flat |= _norm("final_norm", config)
     if not config.tied:
-        flat["head/weight"] = (config.vocab_size, config.width)
+        flat["head/weight"] = (config.vocab_rows, config.width)
     return flat
 
 
@@ -41,7 +41,7 @@ def _layer(config: DecoderConfig) -> dict[str, Shape]:
     arms = 2 if config.gated else 1
     flat: dict[str, Shape] = {
         "attention/qkv": (*packed, config.width),
-        "attention/out": (config.width, config.heads, config.head_dim),
+        "attention/out": (config.width, config.heads * config.head_dim),
         "mlp/up": (arms, config.mlp_dim, config.width),
         "mlp/down": (config.width, config.mlp_dim),
     }

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specsample.cli import _output
-from specsample.drafters import NAMES
+from specsample.drafters import NAMES, WITH_DRAFT_MODEL
 from specsample.errors import UserError
 
 DEFAULT = "smollm2-135m"
@@ -75,8 +75,12 @@ def load(name: str, dtype: str | None = None) -> Any:
         return specsample.load(name, dtype=dtype, progress=update)
 
 
-def engine(args: argparse.Namespace) -> Any:
+def engine(args: argparse.Namespace, placement: Any = None) -> Any:
     """Builds the engine that the options of `add_model` and `add_method` describe.
+
+    Args:
+      args: with these options.
+      placement: as `Engine` takes it.
 
     Raises:
       UserError: unknown names, options of another drafter, models that do not fit together.
@@ -89,7 +93,12 @@ def engine(args: argparse.Namespace) -> Any:
     chosen = options(args.drafter, args.drafter_option, args.gamma)
     model = load(args.model, args.dtype)
     draft = None if args.draft_model is None else load(args.draft_model, args.dtype)
-    made = specsample.Engine(model, args.drafter, args.accept, draft, **chosen)
+    made = specsample.Engine(model, args.drafter, args.accept, draft, placement, **chosen)
+    if args.drafter in WITH_DRAFT_MODEL and draft is None:
+        _output.warn(
+            f"drafter {args.drafter!r} without --draft_model drafts with the target itself: every "
+            "guess is right, and none is cheaper than a token of the target."
+        )
     if not made.accept.lossless:
         _output.warn(f"acceptance {args.accept!r} is lossy: the output's law is not the target's.")
     return made

@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     names = [name.strip() for name in args.figures.split(",")] if args.figures else None
     suite.choose(names)
     model = _models.load(args.model, args.dtype)
-    with Console(stderr=True).status("measuring") as shown:
-        bench = Workbench(model, args.quick, lambda text: shown.update(f"measuring: {text}"))
+    with _output.status("measuring") as say:
+        bench = Workbench(model, args.quick, say)
         result = suite.run(bench, names)
     before = result["conditions"]["before"]
     if not timing.quiet(before["load_average"], before["cores"]):

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from specsample.cli import _models, _output
+from specsample.cli import _meshes, _models, _output
 from specsample.reporting import tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     _models.add_model(parser)
+    _meshes.add_placement(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -22,6 +23,9 @@ def run(args: argparse.Namespace) -> int:
     _output.check_writable(args.json)
     from specsample.reporting import examination
 
+    _meshes.prepare(args)
+    _meshes.check(args)
+    where = _meshes.placement(args)
     target = _models.load(args.model, args.dtype)
     record: dict[str, Any] = {"target": examination.examine(target)}
     if args.draft_model is not None:
@@ -38,10 +42,29 @@ def run(args: argparse.Namespace) -> int:
         if key != "faults"
     ]
     tables.show("", ("part", "what", "found"), rows)
+    if where is not None:
+        record["shards"] = _shards(target, where)
     for fault in faults:
         print("off:", fault)
     _output.write_json(args.json, record)
     return int(bool(faults))
+
+
+def _shards(target: Any, where: Any) -> list[dict[str, Any]]:
+    """Shows which device holds which part of every weight."""
+    import jax
+
+    from specsample.partitioning import states
+
+    layout = where.resolve(jax.devices()).target
+    found = states.describe(states.place(target, layout))
+    rows = [
+        (row["name"], " x ".join(map(str, row["shape"])), row["spec"], *row["shards"].values())
+        for row in found
+    ]
+    devices = [f"device {number}" for number in found[0]["shards"]]
+    tables.show("parts of the target's weights", ("weight", "shape", "cut", *devices), rows)
+    return found
 
 
 def _text(value: Any) -> str:

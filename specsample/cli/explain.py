@@ -51,15 +51,12 @@ def run(args: argparse.Namespace) -> int:
 
     from specsample.bench import explanation, report, timing
 
-    engine = _models.engine(args)
-    prompts = _prompts(args, engine.model)
-    with timing.exclusive(), Console(stderr=True).status("measuring") as shown:
-        conditions = timing.conditions()
+    with timing.exclusive(), _output.status("measuring") as say:
+        conditions = timing.conditions()  # before anything is loaded or compiled
+        engine = _models.engine(args)
+        prompts = _prompts(args, engine.model)
+        say("T(n)")
         curve = _curve(args, engine.model, row)
-
-        def say(text: str) -> None:
-            shown.update(f"measuring: {text}")
-
         found = explanation.explain(engine, prompts, row, curve, args.rounds, say)
     Console().print(*report.explanation_tables(found, args.drafter), sep="\n")
     if found.warning:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from specsample.cli import _models, _output, _sampling, _stream
+from specsample.cli import _meshes, _models, _output, _sampling, _stream
 from specsample.errors import UserError
 
 
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _models.add_model(parser)
     _models.add_method(parser)
+    _meshes.add_placement(parser)
     _sampling.add_sampling(parser)
 
 
@@ -41,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
     if args.stream and len(examples) > 1:
         raise UserError(f"--stream shows one prompt and {len(examples)} were given; leave it out.")
     sampling = _sampling.controls(args)
-    engine = _models.engine(args)
+    _meshes.prepare(args)
+    _meshes.check(args)
+    engine = _models.engine(args, _meshes.placement(args))
     from specsample.tasks.prompts import encode
 
     # Ids may come from a prompt's frame; a plain prompt stays text, for models without tokenizer.

@@ -12,9 +12,11 @@ import argparse
 import ast
 import errno
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from glob import glob
 from pathlib import Path
 from typing import NoReturn
 
@@ -84,6 +86,7 @@ def dispatch(argv: Sequence[str]) -> int:
     top.add_argument("--version", action="version", version=f"specsample {__version__}")
     top.add_argument("command", choices=known, metavar="COMMAND", help="one of those below")
     name = top.parse_args(argv[:1]).command
+    _leave_absent_tpus_alone()
     module = importlib.import_module(f"specsample.cli.{name}")
     # Later definitions win, so that a command may describe its own `--json`.
     parser = Parser(
@@ -98,6 +101,17 @@ def dispatch(argv: Sequence[str]) -> int:
     )
     module.add_arguments(parser)
     return module.run(parser.parse_args(_gin.expand(argv[1:]))) or OK
+
+
+def _leave_absent_tpus_alone() -> None:
+    """Keeps JAX from asking libtpu, which `plan` needs, for TPUs of a machine that has none.
+
+    It would wait for answers of a cloud, and log pages of errors.
+    """
+    plugins = ("libtpu", "jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin")
+    installed = [name for name in plugins if importlib.util.find_spec(name)]
+    if installed == ["libtpu"] and not [*glob("/dev/accel*"), *glob("/dev/vfio/[0-9]*")]:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
 def _drop_output() -> None:

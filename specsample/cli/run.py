@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from specsample.cli import _gin, _models, _output
+from specsample.cli import _gin, _hosts, _meshes, _models, _output
 from specsample.errors import UserError
 from specsample.reporting import tables
 
@@ -39,11 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR,DIR",
         help="where files are looked for, before the configurations that are installed",
     )
+    _meshes.add_devices(parser)
+    _hosts.add_hosts(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs, prints totals, and writes them to `--json` too."""
     _output.check_writable(args.json)
+    _meshes.prepare(args)
+    with _hosts.joined(args):
+        _meshes.check(args)
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from specsample.partitioning import hosts
     from specsample.tasks import experiment
 
     paths = [path for path in args.gin_search_paths.split(",") if path]
@@ -59,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
             if "required" not in str(error):
                 raise
             raise UserError(f"configuration: {_gin.undecorated(error)}") from error
+    if not hosts.first():
+        return 0
     _show(summary)
     _output.write_json(args.json, summary)
     return 0
@@ -75,6 +87,9 @@ def _show(summary: dict[str, Any]) -> None:
         ["tokens per second, compilations left out", summary["tokens_per_second"]],
         ["lossless", summary["lossless"]],
     ]
+    if summary["resumed"]:
+        _output.warn(f"resumed: {summary['resumed']} completions were there already.")
+    _output.warn(f"results are in {summary['output_dir']}")
     title = f"{summary['task']} with {summary['model']}: {summary['drafter']}"
     tables.show(title, ("", ""), [[name, tables.shown(value)] for name, value in rows])
     if not summary["lossless"]:

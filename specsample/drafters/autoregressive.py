@@ -64,6 +64,10 @@ class Autoregressive:
     def context(self) -> int:
         return self.network.context
 
+    def param_axes(self):
+        """Logical axes of the draft model's parameters."""
+        return self.network.param_axes()
+
     def init(self, params, prompt: Prompt, slots: int) -> AutoregressiveState:
         """An empty cache."""
         slots = min(slots, self.network.context)

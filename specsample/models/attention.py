@@ -19,6 +19,7 @@ from flax import struct
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from specsample.layout import constrain
 from specsample.models.config import DecoderConfig
 from specsample.models.layers import STREAM, bias, dense, partitioned
 
@@ -175,23 +176,21 @@ class Attention(nn.Module):
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         # Without the barrier XLA rotates again in each of the kernels that read the queries.
         query, new_keys, new_values = lax.optimization_barrier(self._project(x, view))
-        keys = nn.with_logical_constraint(put(keys, new_keys, view.nodes), PANEL)
-        values = nn.with_logical_constraint(put(values, new_values, view.nodes), PANEL)
+        keys = constrain(put(keys, new_keys, view.nodes), PANEL)
+        values = constrain(put(values, new_values, view.nodes), PANEL)
         mixed = attend(query, keys, values, past, view)
-        mixed = nn.with_logical_constraint(mixed.astype(dtype), QUERIES)
-        mixed = jnp.moveaxis(mixed, 3, 1).reshape(*x.shape[:2], config.heads, config.head_dim)
-        mixed = nn.with_logical_constraint(mixed, ("batch", "nodes", "heads", "head_dim"))
-        init = nn.initializers.normal((2 * config.layers * config.heads * config.head_dim) ** -0.5)
-        out = self.param(
-            "out",
-            partitioned(init, "embed", "heads", "head_dim"),
-            (config.width, config.heads, config.head_dim),
-            dtype,
-        )
-        y = dense(out, mixed, contract=2)
+        mixed = constrain(mixed.astype(dtype), QUERIES)
+        # Heads and their features are one axis of the weights: a TPU tiles the last two axes, and
+        # would turn the weights over in every pass if the few heads of a chip were one of them.
+        features = config.heads * config.head_dim
+        mixed = jnp.moveaxis(mixed, 3, 1).reshape(*x.shape[:2], features)
+        mixed = constrain(mixed, ("batch", "nodes", "heads"))
+        init = nn.initializers.normal((2 * config.layers * features) ** -0.5)
+        names, shape = ("embed", "heads"), (config.width, features)
+        y = dense(self.param("out", partitioned(init, *names), shape, dtype), mixed)
         if config.output_bias:
             y = y + bias(self, "out_bias", (config.width,), ("embed",))
-        return nn.with_logical_constraint(y, STREAM), (keys, values)
+        return constrain(y, STREAM), (keys, values)
 
     def _project(
         self, x: Float[Array, "B T E"], view: View
@@ -205,11 +204,11 @@ class Attention(nn.Module):
         y = dense(self.param("qkv", init, (*shape, config.width), dtype), x)
         if config.attention_bias:
             y = y + bias(self, "qkv_bias", shape, names)
-        y = nn.with_logical_constraint(y, ("batch", "nodes", *names))
+        y = constrain(y, ("batch", "nodes", *names))
         turned, values = y[..., : group + 1, :], y[..., group + 1, :]
         if view.rotation is not None:
             flat = turned.reshape(*x.shape[:2], -1, config.head_dim)
             turned = rotate(flat, view.rotation).reshape(turned.shape)
         query = turned[..., :group, :].astype(jnp.float32) * config.head_dim**-0.5
-        query = nn.with_logical_constraint(jnp.transpose(query, (0, 2, 3, 1, 4)), QUERIES)
+        query = constrain(jnp.transpose(query, (0, 2, 3, 1, 4)), QUERIES)
         return query, jnp.swapaxes(turned[..., group, :], 1, 2), jnp.swapaxes(values, 1, 2)

@@ -22,6 +22,12 @@ from flax import struct
 from jax import lax
 from jaxtyping import Array, Int
 
+from specsample.layout import on_every_device
+
+# Logical axes, behind the layers of a scanned model.
+KEYS = ("batch", "kv_heads", "head_dim", "slots")
+VALUES = ("batch", "kv_heads", "slots", "head_dim")
+FRESH = ("batch", "kv_heads", "nodes", "head_dim")
 FIRST_PANEL = 256  # slots that attention reads without asking for the length
 
 
@@ -83,10 +89,14 @@ def append(
       The cache with `length + count` tokens a row. Under donation and inside loops the buffers are
       updated in place.
     """
-    write = functools.partial(
-        lax.platform_dependent, path, cache.length, count, cpu=windowed, default=scattered
-    )
-    keys, values = write((cache.keys, cache.values), (fresh.keys, fresh.values))
+    # Windows are written in place; a TPU's scatter would turn the whole cache over and back.
+    write = functools.partial(lax.platform_dependent, cpu=windowed, tpu=windowed, default=scattered)
+    keys, values = on_every_device(
+        lambda fresh, path, length, count, buffers: write(path, length, count, buffers, fresh),
+        ((FRESH, FRESH), ("batch", "path"), ("batch",), ("batch",), (KEYS, VALUES)),
+        (KEYS, VALUES),
+        (fresh.keys, fresh.values), path, cache.length, count, (cache.keys, cache.values),
+    )  # fmt: skip
     return dataclasses.replace(cache, keys=keys, values=values, length=cache.length + count)
 
 

@@ -31,6 +31,7 @@ _SIZES = (
     "head_dim",
     "mlp_dim",
     "context",
+    "vocab_multiple",
 )
 
 
@@ -58,6 +59,8 @@ class DecoderConfig:
       output_bias: on the attention's output.
       mlp_bias: on both maps of the MLP.
       tied: whether the embedding is also the head.
+      vocab_multiple: the embedding is padded to a multiple of so many rows, which a mesh can cut;
+        padding has no token id and no logit.
       scanned: one compiled layer, run over stacked parameters; compiles fast, for deep models.
       dtype: of parameters, activations and cache. Attention weights, norms and logits are float32.
 
@@ -84,6 +87,7 @@ class DecoderConfig:
     output_bias: bool = False
     mlp_bias: bool = False
     tied: bool = True
+    vocab_multiple: int = 1
     scanned: bool = False
     dtype: str = "float32"
 
@@ -113,6 +117,11 @@ class DecoderConfig:
                 f"norm_epsilon={self.norm_epsilon} must be positive, and "
                 f"rope_base={self.rope_base} above 1"
             )
+
+    @property
+    def vocab_rows(self) -> int:
+        """Rows of the embedding and of the head, padding included."""
+        return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
 
     @property
     def group(self) -> int:

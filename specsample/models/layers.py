@@ -14,12 +14,14 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from specsample.layout import constrain
 from specsample.models.config import ACTIVATIONS, DecoderConfig
 
 STREAM = ("batch", "nodes", "embed")  # logical axes of the residual stream
 # Kernels of the CPU back end are fast only for token counts that are multiples of this.
 CPU_TOKENS = 4
 CPU_PARTS = 4
+TPU_TOKENS = 8  # rows of a tile
 
 
 def dense(
@@ -47,6 +49,7 @@ def dense(
         weight,
         inputs,
         cpu=functools.partial(feature_major, **settings),
+        tpu=functools.partial(tile_of_tokens, **settings),
         default=functools.partial(token_major, **settings),
     )
 
@@ -60,6 +63,26 @@ def token_major(
     """`dense` for accelerators: one dot, whose output axes stay apart so that they stay sharded."""
     axes = (_last(inputs.ndim, contract), _last(weight.ndim, contract))
     return _dot(inputs, weight, axes, dtype)
+
+
+def tile_of_tokens(
+    weight: Float[Array, "*out_and_in"],
+    inputs: Float[Array, "*lead_and_in"],
+    contract: int,
+    dtype: jnp.dtype,
+) -> Float[Array, "*lead_and_out"]:
+    """`token_major` for TPUs: a single token is repeated, so that it is multiplied as many are.
+
+    XLA takes one token's products to the vector unit, at more than twice the cycles by its own
+    estimate: 36.7 million and not 16.8 for 70 billion parameters on 16 chips of TPU v4.
+    """
+    lead, inner = inputs.shape[:-contract], inputs.shape[-contract:]
+    if math.prod(lead) != 1:
+        return token_major(weight, inputs, contract, dtype)
+    tokens = jnp.broadcast_to(inputs.reshape(1, *inner), (TPU_TOKENS, *inner))
+    # Without the barriers XLA sees that all rows are the same, and that one is used.
+    product = token_major(weight, lax.optimization_barrier(tokens), contract, dtype)
+    return lax.optimization_barrier(product)[:1].reshape(*lead, *product.shape[1:])
 
 
 def feature_major(
@@ -151,7 +174,7 @@ class Norm(nn.Module):
         y = y * trailing(scale, 3).astype(jnp.float32)
         if config.norm == "layer":
             y = y + bias(self, "bias", shape, names).astype(jnp.float32)
-        return nn.with_logical_constraint(y.astype(x.dtype), STREAM)
+        return constrain(y.astype(x.dtype), STREAM)
 
 
 class Embedder(nn.Module):
@@ -166,7 +189,7 @@ class Embedder(nn.Module):
         self.embedding = self.param(
             "embedding",
             partitioned(init, "vocab", "embed"),
-            (config.vocab_size, config.width),
+            (config.vocab_rows, config.width),
             dtype,
         )
         if config.positions == "learned":
@@ -185,7 +208,7 @@ class Embedder(nn.Module):
         if self.config.positions == "learned":
             where = positions + self.config.position_offset
             x = x + jnp.take(self.positions, where, axis=0, mode="clip")
-        return nn.with_logical_constraint(x, STREAM)
+        return constrain(x, STREAM)
 
     def attend(self, x: Float[Array, "B N E"]) -> Float[Array, "B N V"]:
         """Logits of a model whose head is its embedding."""
@@ -202,14 +225,14 @@ class Head(nn.Module):
         """Returns logits."""
         config = self.config
         init = partitioned(nn.initializers.normal(config.width**-0.5), "vocab", "embed")
-        shape = (config.vocab_size, config.width)
+        shape = (config.vocab_rows, config.width)
         return logits(self.param("weight", init, shape, jnp.dtype(config.dtype)), x)
 
 
 def logits(weight: Float[Array, "V E"], x: Float[Array, "B N E"]) -> Float[Array, "B N V"]:
     """Projects to the vocabulary; float32 whatever the type of the model."""
     y = dense(weight, x, dtype=jnp.dtype(jnp.float32))
-    return nn.with_logical_constraint(y, ("batch", "nodes", "vocab"))
+    return constrain(y, ("batch", "nodes", "vocab"))
 
 
 class MLP(nn.Module):
@@ -229,10 +252,10 @@ class MLP(nn.Module):
         y = dense(up, x)
         if config.mlp_bias:
             y = y + bias(self, "up_bias", (gates, hidden), ("gate", "mlp"))
-        y = nn.with_logical_constraint(y, ("batch", "nodes", "gate", "mlp"))
+        y = constrain(y, ("batch", "nodes", "gate", "mlp"))
         activate = ACTIVATIONS[config.activation]
         y = activate(y[..., 0, :]) * y[..., 1, :] if config.gated else activate(y[..., 0, :])
-        y = dense(down, nn.with_logical_constraint(y, ("batch", "nodes", "mlp")))
+        y = dense(down, constrain(y, ("batch", "nodes", "mlp")))
         if config.mlp_bias:
             y = y + bias(self, "down_bias", (width,), ("embed",))
-        return nn.with_logical_constraint(y, STREAM)
+        return constrain(y, STREAM)

@@ -31,6 +31,15 @@ class Resized:
         """Number of layers."""
         return self.network.layers
 
+    @property
+    def config(self):
+        """Of the network."""
+        return self.network.config
+
+    def param_axes(self):
+        """As the network's."""
+        return self.network.param_axes()
+
     def init(self, params, prompt, slots: int):
         """As the network's."""
         return self.network.init(params, prompt, slots)

@@ -15,6 +15,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from specsample import trees
+from specsample.layout import constrain
 from specsample.models import cache as caches
 from specsample.models import layers
 from specsample.models.cache import Fresh, KVCache
@@ -146,16 +147,15 @@ class LanguageModel:
         )
         logits, features, fresh = outputs
         # Acceptance scans over nodes: with whole rows on every device it needs no collective.
-        logits = nn.with_logical_constraint(
-            logits, ("rows", "nodes", None), fallback=nn.spmd.RulesFallback.NO_CONSTRAINT
-        )
+        # Padding of the vocabulary is cut here, where the logits are whole.
+        logits = constrain(logits, ("rows", "nodes", None))[..., : self.vocab]
         return Scores(logits, features, fresh)
 
     def project(self, params: Any, hidden: Float[Array, "B T E"]) -> Float[Array, "B T V"]:
         """Logits of final-norm outputs, for callers that need them at few of the nodes."""
         tied = self.config.tied
         weight = params["embedder"]["embedding"] if tied else params["head"]["weight"]
-        return layers.logits(weight, hidden)
+        return constrain(layers.logits(weight, hidden), ("rows", "nodes", None))[..., : self.vocab]
 
     def commit(
         self, cache: KVCache, fresh: Fresh, path: Int[Array, "B P"], count: Int[Array, "B"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,9 @@ def resolve(name: str, progress: Progress | None = None) -> Path:
     Raises:
       UserError: The name means nothing, or the model cannot be fetched; says what to do.
     """
+    if not isinstance(name, str | os.PathLike):
+        raise UserError(f"model {name!r:.60} is no name; give a known name or a path as text.")
+    name = os.fspath(name)
     if name in MODELS:
         return fetch(MODELS[name], progress)
     path = Path(name).expanduser()

@@ -6,12 +6,14 @@ to make arrives as a function and is called after everything cheap has been chec
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from specsample.completions import Result
@@ -20,6 +22,7 @@ from specsample.errors import UserError
 from specsample.models.model import Model
 from specsample.models.resized import reconcile
 from specsample.options import Sampling
+from specsample.partitioning import hosts, states
 from specsample.reporting import files
 from specsample.requests import prepare
 from specsample.tasks import registry, totals
@@ -68,6 +71,7 @@ def run(
     output_dir: str,
     *,
     draft_model: Callable[[], Model] | None = None,
+    placement: Callable[[], Any] | None = None,
     batch_size: int = 1,
     num_examples: int | None = None,
     seeds: Sequence[int] = (0,),
@@ -85,6 +89,7 @@ def run(
       task: a name of `registry.TASKS`, or a file of JSON lines.
       output_dir: the folder; see `records`.
       draft_model: loads a draft model, for drafters that use one.
+      placement: makes a `partitioning` placement over all devices; None is one device.
       batch_size: rows at a time; no output depends on it.
       num_examples: the first so many prompts of the task; None is all.
       seeds: each decodes all prompts.
@@ -93,7 +98,7 @@ def run(
       progress: told completions so far and in all.
 
     Returns:
-      The totals that also stand in the folder's summary; `docs/json.md` names their fields.
+      In the first process, the totals that also stand in the folder's summary; `docs/json.md` names their fields.
 
     Raises:
       UserError: before any decoding, for whatever cannot work.
@@ -101,23 +106,61 @@ def run(
     _check_text(task=task, output_dir=output_dir)
     controls, chosen = sampling(), registry.load(task)
     _check(controls, batch_size, num_examples, seeds, num_decodes)
-    files.check_folder(Path(output_dir))
+    _on_first(lambda: files.check_folder(Path(output_dir)))
+    if placement is None and jax.process_count() > 1:
+        raise UserError(
+            f"{jax.process_count()} processes and no placement; add a file of configs/meshes, such "
+            "as --gin_file=meshes/shared.gin."
+        )
     controls = dataclasses.replace(controls, stop=controls.stop or chosen.stop)
-    engine = _engine(model(), draft_model, drafter, acceptance)
+    where = None if placement is None else placement()
+    engine = _engine(model, draft_model, drafter, acceptance, where)
     examples = chosen.examples[:num_examples]
     jobs = list(_jobs(engine.model, examples, seeds, num_decodes))
     _preflight(engine, jobs, controls)
-    with Folder(Path(output_dir), configuration()) as folder:
-        _check_records(folder, jobs)
-        for begin in range(len(folder.records), len(jobs), batch_size):
+    with contextlib.ExitStack() as stack:
+        folder = _on_first(lambda: stack.enter_context(_open(output_dir, configuration, jobs)))
+        resumed = hosts.share(0 if folder is None else len(folder.records))
+        for begin in range(resumed, len(jobs), batch_size):
             progress(begin, len(jobs))
             batch = jobs[begin : begin + batch_size]
-            folder.append(_decode(engine, batch, controls, batch_size))
+            made = _decode(engine, batch, controls, batch_size)
+            if folder is not None:
+                folder.append(made)
         progress(len(jobs), len(jobs))
         described = totals.describe(engine, chosen.name, len(examples))
+        if folder is None:  # the first process writes, and shows what it wrote
+            return described
         summary = described | totals.summarise(folder.records)
         folder.finish(summary)
-    return summary
+    return summary | {"output_dir": output_dir, "resumed": resumed}
+
+
+def _on_first(act: Callable[[], Any]) -> Any:
+    """Does in the first process what only one may do; what it refuses is refused in all.
+
+    Returns:
+      What `act` returns there, None elsewhere.
+    """
+    result, refusal = None, ""
+    if hosts.first():
+        try:
+            result = act()
+        except UserError as error:
+            refusal = str(error)
+    if refusal := hosts.share(refusal):
+        raise UserError(refusal)
+    return result
+
+
+def _open(output_dir: str, configuration: Callable[[], str], jobs: Sequence[Job]) -> Folder:
+    folder = Folder(Path(output_dir), configuration())
+    try:
+        _check_records(folder, jobs)
+    except UserError:
+        folder.__exit__()
+        raise
+    return folder
 
 
 def _check_text(**texts) -> None:
@@ -145,8 +188,17 @@ def _check(controls, batch_size, num_examples, seeds, num_decodes) -> None:
         raise UserError(f"Sampling.seed={controls.seed}; give the seeds of a run as SEEDS.")
 
 
-def _engine(model, draft_model, drafter, acceptance) -> Engine:
-    draft = None if draft_model is None else reconcile(model, draft_model())
+def _engine(model, draft_model, drafter, acceptance, placement) -> Engine:
+    if placement is None:
+        model = model()
+        draft = None if draft_model is None else reconcile(model, draft_model())
+    else:
+        placement = placement.resolve(jax.devices())
+        model = states.place(model(layout=placement.target), placement.target)
+        draft = None
+        if draft_model is not None:
+            draft = states.place(draft_model(layout=placement.draft), placement.draft)
+            draft = reconcile(model, draft)
     try:
         built, rule = drafter(model, draft), acceptance()
     except ValueError as error:
@@ -156,7 +208,7 @@ def _engine(model, draft_model, drafter, acceptance) -> Engine:
         raise UserError(
             f"an option of DRAFTER or ACCEPTANCE is of a wrong kind: {error}"
         ) from error
-    return Engine(model, built, rule)
+    return Engine(model, built, rule, placement=placement)
 
 
 def _jobs(model: Model, examples, seeds, num_decodes: int) -> Iterator[Job]:

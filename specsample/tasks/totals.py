@@ -41,13 +41,16 @@ def combine(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
       summaries: as `analysis.Summary.as_dict` gives them.
 
     Returns:
-      `counters` and `histogram`, added up, and `tau`, `alpha`, `acceptance_rate` and `mean_drafted`
-      of these sums.
+      `counters`, `histogram`, `reached` and `taken`, added up, and `tau`, `alpha`,
+      `acceptance_rate`, `mean_drafted` and `alpha_by_depth` of these sums.
     """
     counters: collections.Counter[str] = collections.Counter()
     for summary in summaries:
         counters.update(summary["counters"])
-    columns = itertools.zip_longest(*[s["histogram"] for s in summaries], fillvalue=0)
+    histogram, reached, taken = (
+        [sum(column) for column in itertools.zip_longest(*columns, fillvalue=0)]
+        for columns in ([s[name] for s in summaries] for name in ("histogram", "reached", "taken"))
+    )
     passes, drafted = counters["target_passes"], counters["drafted"]
     # Along a path, every accepted node was tested, and so was one more where a pass ended in a
     # correction.
@@ -58,7 +61,10 @@ def combine(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "alpha": counters["accepted"] / tested if tested else None,
         "acceptance_rate": counters["accepted"] / drafted if drafted else None,
         "mean_drafted": drafted / max(1, passes),
-        "histogram": [sum(column) for column in columns],
+        "alpha_by_depth": [t / r if r else None for t, r in zip(taken, reached, strict=True)],
+        "reached": reached,
+        "taken": taken,
+        "histogram": histogram,
     }
 
 

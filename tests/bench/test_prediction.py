@@ -36,6 +36,12 @@ def test_curve_runs_straight_between_points_and_on_beyond_them():
     assert curve(n1=2.0).at(8) == 2.0
 
 
+def test_a_measured_point_stands_for_itself():
+    """A block of 2 costs what a block of 4 does: its measured time is not drawn out to 4."""
+    curve = Curve({}, {1: 1.0, 2: 1.5}, 8, "m", "cpu", "d")
+    assert curve.at(2) == 1.5
+
+
 def test_curve_survives_json():
     one = curve()
     assert Curve.from_dict(json.loads(json.dumps(one.as_dict()))) == one

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2] / "specsample"
 FILES = sorted(ROOT.rglob("*.py"))
 
 ROWS = [
-    "types errors",
+    "types errors layout",
     "trees sampling analysis",
     "protocols acceptance",
     "accounting prefill decoding",

@@ -42,7 +42,8 @@ def _attention(config, params, x):
         scores = np.where(causal, query @ key.T / math.sqrt(config.head_dim), -np.inf)
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         mean = scores / scores.sum(-1, keepdims=True) @ value
-        out = out + mean @ params["out"][:, head].T
+        columns = slice(head * config.head_dim, (head + 1) * config.head_dim)
+        out = out + mean @ params["out"][:, columns].T
     return out + params.get("out_bias", 0.0)
 
 

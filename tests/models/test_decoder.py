@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
 
 from specsample import trees
+from specsample.layout import Layout, using
 from specsample.models.decoder import DecoderConfig
 
 from . import flavours, reference
@@ -187,9 +187,9 @@ def test_initial_parameters_are_those_announced():
 def test_a_mesh_changes_nothing():
     model, params = flavours.build(flavours.CONFIGS["qwen2"])
     cache, tree = flavours.past(model, params, BEFORE), flavours.tree(TOKENS, TREE.parents)
-    rules = (("batch", "data"), ("kv_heads", "model"), ("mlp", "model"), ("vocab", "model"))
+    rules = tuple((n, ("model",)) for n in ("kv_heads", "mlp", "vocab"))
     mesh = jax.make_mesh((1, 1), ("data", "model"), (jax.sharding.AxisType.Auto,) * 2)
-    with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
+    with using(Layout(mesh, rules)):
         meshed = jax.jit(lambda *args: model.score(*args))(params, cache, tree)
     close(meshed, score("qwen2"))
 

@@ -4,25 +4,30 @@ from specsample.tasks import totals
 from specsample.tasks.records import difference
 
 
-def summary(passes, accepted, corrections, drafted, histogram):
+def summary(passes, accepted, corrections, drafted, histogram, reached=(), taken=()):
     bonus = passes - corrections
     emitted = accepted + passes
     counters = {
         "target_passes": passes, "accepted": accepted, "corrections": corrections,
         "bonus": bonus, "drafted": drafted, "emitted": emitted, "truncated": 0,
     }  # fmt: skip
-    return {"counters": counters, "histogram": histogram}
+    return {"counters": counters, "histogram": histogram, "reached": reached, "taken": taken}
 
 
 def test_totals_are_sums_over_sums():
     combined = totals.combine(
-        [summary(10, 20, 5, 40, (2, 4, 4)), summary(1, 0, 1, 4, (1,)), summary(0, 0, 0, 0, ())]
+        [
+            summary(10, 20, 5, 40, (2, 4, 4), (10, 8), (8, 4)),
+            summary(1, 0, 1, 4, (1,), (1,), (0,)),
+            summary(0, 0, 0, 0, ()),
+        ]
     )
     assert combined["tau"] == pytest.approx(31 / 11)
     assert combined["alpha"] == pytest.approx(20 / 26)
     assert combined["acceptance_rate"] == pytest.approx(20 / 44)
     assert combined["mean_drafted"] == pytest.approx(4)
     assert combined["histogram"] == [3, 4, 4]
+    assert combined["alpha_by_depth"] == pytest.approx([8 / 11, 4 / 8])
 
 
 def test_totals_of_nothing_are_defined():

@@ -1,0 +1,103 @@
+"""Parameters and decoding states on a mesh."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec
+
+from specsample import layout as layouts
+from specsample.errors import UserError
+from specsample.layout import Layout
+from specsample.models import refit as refits
+from specsample.models.cache import KEYS, VALUES, KVCache
+from specsample.models.model import Model
+from specsample.partitioning import hosts
+
+
+def place(model: Model, layout: Layout) -> Model:
+    """A model whose parameters lie on a mesh, reshaped if the mesh asks for it.
+
+    Raises:
+      UserError: the mesh cannot cut this model.
+    """
+    network = model.network
+    config = getattr(network, "config", None)
+    if config is None:  # a table: nothing to cut
+        return dataclasses.replace(model, params=hosts.put(model.params, layout.replicated))
+    try:
+        fitted = refits.refit(config, layout.mesh.shape["model"] if _cuts(layout) else 1)
+    except ValueError as error:
+        raise UserError(f"mesh axis 'model' and model {model.name!r}: {error}.") from error
+    # What does not divide is whole everywhere until it is reshaped.
+    params = hosts.put(model.params, parameter_places(network, layout))
+    if fitted == config:
+        return dataclasses.replace(model, params=params)
+    network = dataclasses.replace(network, config=fitted)
+    places = parameter_places(network, layout)
+    change = jax.jit(lambda p: refits.refit_params(config, fitted, p), out_shardings=places)
+    return dataclasses.replace(model, network=network, params=change(params))
+
+
+def parameter_places(network: Any, layout: Layout) -> Any:
+    """Shardings of a network's parameters."""
+    return layout.shardings(network.param_axes(), network.abstract_params())
+
+
+def _cuts(layout: Layout) -> bool:
+    return any(name == "kv_heads" for name, _ in layout.rules)
+
+
+def place_drafter(drafter: Any, params: Any, layout: Layout) -> Any:
+    """A drafter's parameters on a mesh: cut as it says (`param_axes`), else whole everywhere."""
+    axes = getattr(drafter, "param_axes", None)
+    places = layout.replicated if axes is None else layout.shardings(axes(), params)
+    return hosts.put(params, places)
+
+
+def constrain(state: Any) -> Any:
+    """Lays a state out by the layout that holds: rows over `data`, heads of caches over `model`."""
+
+    def leaf(x):
+        if isinstance(x, KVCache):
+            return _cache(x)
+        if not x.ndim:
+            return x
+        return layouts.constrain(x, ("batch", *[None] * (x.ndim - 1)))
+
+    return jax.tree.map(leaf, state, is_leaf=lambda x: isinstance(x, KVCache))
+
+
+def _cache(cache: KVCache) -> KVCache:
+    def panel(names):
+        return lambda x: layouts.constrain(x, ("layers", *names)[-x.ndim :])
+
+    return dataclasses.replace(
+        cache,
+        keys=jax.tree.map(panel(KEYS), cache.keys),
+        values=jax.tree.map(panel(VALUES), cache.values),
+        length=layouts.constrain(cache.length, ("batch",)),
+    )
+
+
+def describe(model: Model, layout: Layout) -> list[dict[str, Any]]:
+    """Which device holds which part of every parameter: `shards` gives it by device number."""
+    rows = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(model.params):
+        name = "/".join(str(part.key) for part in path)
+        spec = getattr(leaf.sharding, "spec", PartitionSpec())
+        parts = leaf.sharding.devices_indices_map(leaf.shape)
+        shards = {device.id: _part(index, leaf.shape) for device, index in parts.items()}
+        rows.append({"name": name, "shape": leaf.shape, "spec": str(spec), "shards": shards})
+    return rows
+
+
+def _part(index: tuple[slice, ...], shape: tuple[int, ...]) -> str:
+    """Which entries of an array these are; '*' is a whole dimension."""
+    spans = [one.indices(size)[:2] for one, size in zip(index, shape, strict=True)]
+    return ", ".join(
+        "*" if span == (0, size) else f"{span[0]}:{span[1]}"
+        for span, size in zip(spans, shape, strict=True)
+    )

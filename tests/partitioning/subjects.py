@@ -1,0 +1,100 @@
+"""Models that eight devices can share, the placements they are tried on, and what they decode."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specsample.engine import Engine
+from specsample.models.config import DecoderConfig
+from specsample.models.model import Model
+from specsample.models.target import LanguageModel
+from specsample.options import Sampling
+from specsample.partitioning import Disjoint, Reshaped, Shared
+
+# A vocabulary that no mesh divides; four key/value heads, which a mesh of eight must copy.
+CONFIG = DecoderConfig(
+    vocab_size=29, width=16, layers=2, heads=8, kv_heads=4, head_dim=4, mlp_dim=24, context=64
+)
+PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7], [9], [3, 1, 4, 1, 5, 3, 1, 4]]
+SAMPLINGS = [
+    Sampling(max_new_tokens=12, temperature=t, top_p=p, top_k=k, seed=s, eos_ids=eos)
+    for t, p, k, s, eos in (
+        (0.0, 1.0, 0, 0, ()), (0.9, 0.9, 0, 1, (7,)), (1.0, 1.0, 5, 2, ()), (0.0, 1.0, 0, 3, (7,)),
+    )
+]  # fmt: skip
+GREEDY = [dataclasses.replace(row, temperature=0.0) for row in SAMPLINGS]
+DRAFTERS = {
+    "none": {},
+    "lookup": {"gamma": 3},
+    "autoregressive": {"gamma": 3},
+    "skip": {"gamma": 2, "layers": (0,)},
+    "simulated": {"gamma": 3, "alpha": 0.7},
+}
+
+
+def _weights(network, seed):
+    rng = np.random.default_rng(seed)
+
+    def draw(leaf):
+        values = rng.normal(size=leaf.shape) * max(leaf.shape[-1], 4) ** -0.5
+        return jnp.asarray(values + (leaf.ndim == 1), leaf.dtype)
+
+    return jax.tree.map(draw, network.abstract_params())
+
+
+@functools.cache
+def model(role="target", **changes):
+    """The target, or a draft model: the target's first layer, somewhat off."""
+    config = dataclasses.replace(CONFIG, **changes)
+    if role == "target":
+        network = LanguageModel(config, chunk=8)
+        return Model("target", network, _weights(network, 0))
+    network = LanguageModel(dataclasses.replace(config, layers=1), chunk=8)
+    return Model("draft", network, _weights(network, 1))
+
+
+def engine(drafter, placement=None, accept="exact", **options):
+    """With the options above, which `options` override."""
+    draft = model("draft") if drafter == "autoregressive" else None
+    options = DRAFTERS[drafter] | options
+    return Engine(model(), drafter, accept, draft, placement=placement, **options)
+
+
+def rule_for(drafter, samplings):
+    """A recording can only be matched."""
+    return "match" if drafter == "simulated" and samplings is SAMPLINGS else "exact"
+
+
+@functools.cache
+def reference(drafter, greedy=False, accept=None):
+    """What one device decodes."""
+    samplings = GREEDY if greedy else SAMPLINGS
+    accept = accept or rule_for(drafter, samplings)
+    return engine(drafter, accept=accept).generate(PROMPTS, samplings)
+
+
+def on(drafter, placement, greedy=False, accept=None, **options):
+    """What a placement decodes."""
+    samplings = GREEDY if greedy else SAMPLINGS
+    accept = accept or rule_for(drafter, samplings)
+    made = engine(drafter, placement, accept, **options)
+    return made, made.generate(PROMPTS, samplings)
+
+
+def mesh(data, model_parts):
+    return {"data": data, "model": model_parts}
+
+
+def devices(count):
+    return jax.devices()[:count]
+
+
+PLACEMENTS = {
+    "shared": Shared(mesh(2, 2)).resolve(devices(4)),
+    "reshaped": Reshaped(mesh(2, 2), {"replica": 2, "model": 2}).resolve(devices(4)),
+    "disjoint": Disjoint(mesh(2, 2), {"model": 2}).resolve(devices(8)),
+    "ahead": Disjoint(mesh(2, 2), {"data": 2, "model": 2}, ahead=True).resolve(devices(8)),
+}
