@@ -115,7 +115,7 @@ class JobSet(options.Slices):
     spot: bool = options.option(False, "on nodes that may be preempted")
     image: str = options.option(IMAGE, "has Python 3.11 or newer, and bash")
     keep: bool = options.option(False, "do not delete the JobSet at the end")
-    poll_seconds: int = options.option(30, "between two looks at the JobSet")
+    poll_seconds: float = options.option(30.0, "between two looks at the JobSet")
 
     def manifest(self, shipped: Shipped) -> dict[str, Any]:
         """The JobSet.
@@ -143,7 +143,11 @@ class JobSet(options.Slices):
             "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": invalid}]},
             "template": {"metadata": {"labels": labels}, "spec": self._pod(shipped)},
         }
-        hopeless = {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
+        hopeless = {
+            "name": "hopeless",
+            "action": "FailJobSet",
+            "onJobFailureReasons": ["PodFailurePolicy"],
+        }
         return {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
@@ -215,7 +219,7 @@ class JobSet(options.Slices):
         """
         options.check_name("name", shipped.job.name)
         options.check_name("namespace", self.namespace)
-        options.check_least(poll_seconds_1=self.poll_seconds)
+        options.check_least(poll_seconds_0=self.poll_seconds)
         options.check_plain(
             cluster=self.cluster,
             project=self.project,
@@ -244,7 +248,7 @@ class JobSet(options.Slices):
             CLUSTER=self.cluster,
             PROJECT=self.project,
             LOCATION=self.location,
-            POLL=self.poll_seconds,
+            POLL=f"{self.poll_seconds:g}",
             LIMIT=LIMIT,
             KEEP="yes" if self.keep else "no",
             OUTPUT=job.output.rstrip("/"),

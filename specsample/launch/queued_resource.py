@@ -130,7 +130,7 @@ class QueuedResource(options.Slices):
     valid_until: str = options.option("", "give up when there is none for so long; such as 6h")
     mount: str = options.option("", "a folder where each worker has a bucket mounted already")
     keep: bool = options.option(False, "do not delete the VMs at the end")
-    poll_seconds: int = options.option(30, "between two looks at the workers")
+    poll_seconds: float = options.option(30.0, "between two looks at the workers")
 
     def create(self, name: str) -> list[str]:
         """Arguments of gcloud's `create`, less the name."""
@@ -162,7 +162,7 @@ class QueuedResource(options.Slices):
         job, code = shipped.job, shipped.code
         options.required("queued_resource", project=self.project, zone=self.zone)
         options.check_name("name", job.name)
-        options.check_least(poll_seconds_1=self.poll_seconds)
+        options.check_least(poll_seconds_0=self.poll_seconds)
         options.check_plain(
             project=self.project,
             zone=self.zone,
@@ -181,7 +181,7 @@ class QueuedResource(options.Slices):
             ZONE=self.zone,
             WORKERS=self.workers,
             RESTARTS=self.restarts,
-            POLL=self.poll_seconds,
+            POLL=f"{self.poll_seconds:g}",
             INVALID=INVALID,
             KEEP="yes" if self.keep else "no",
             OUTPUT=job.output.rstrip("/") if job.output.startswith("gs://") else "",

@@ -30,7 +30,8 @@ spec:
   failurePolicy:
     maxRestarts: 3
     rules:
-    - action: FailJobSet
+    - name: hopeless
+      action: FailJobSet
       onJobFailureReasons:
       - PodFailurePolicy
   replicatedJobs:

@@ -31,7 +31,8 @@ spec:
   failurePolicy:
     maxRestarts: 5
     rules:
-    - action: FailJobSet
+    - name: hopeless
+      action: FailJobSet
       onJobFailureReasons:
       - PodFailurePolicy
   replicatedJobs:
