@@ -109,7 +109,11 @@ class Local:
                 return 0
             left = self.restarts - attempt
             final = failure.status in _FINAL or not left
-            what = "the job has failed" if final else f"starting anew, {left} times at most"
+            what = (
+                "the job has failed"
+                if final
+                else f"starting anew, {left} more {'time' if left == 1 else 'times'} at most"
+            )
             warn(f"{failure}; {what}. Its log is {logs[failure.worker]}.")
             if final:
                 return INVALID if failure.status == INVALID else 1

@@ -26,7 +26,7 @@ from pathlib import Path
 from specsample.errors import UserError, reason
 
 PERIOD = 30.0  # seconds between two copies
-PATIENCE = 20.0  # seconds that the command has to end in, less than services give a worker
+PATIENCE = 10.0  # seconds that the command has to end in, less than services give a worker
 LOGS = "logs"
 
 
@@ -144,9 +144,10 @@ def _attend(process: subprocess.Popen, bucket: Bucket | None, told: list[int]) -
         if told and not asked:
             asked = now
             process.terminate()
+            copied = now - PERIOD  # at once: there may be no time for it later
         if asked and now - asked > PATIENCE:
             process.kill()
-        if bucket is not None and now - copied > PERIOD:
+        if bucket is not None and now - copied >= PERIOD:
             copied = now
             try:
                 bucket.put()

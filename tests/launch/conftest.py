@@ -1,0 +1,3 @@
+from tests.cli.conftest import call, models, refused
+
+__all__ = ["call", "models", "refused"]
