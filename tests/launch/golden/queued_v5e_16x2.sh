@@ -21,7 +21,7 @@ archive() { git -C /repo archive 0123456789abcdef0123456789abcdef01234567 -- . '
 tpu() {
   gcloud compute tpus queued-resources "$@" "--project=${PROJECT}" "--zone=${ZONE}" --quiet
 }
-on_all() { tpu ssh "${NAME}" --worker=all --node=all --batch-size=all "--command=$1"; }
+on_all() { tpu ssh "${NAME}" --worker=all --node=all "--command=$1"; }
 state() { tpu describe "${NAME}" '--format=value(state.state)' 2>/dev/null || true; }
 say() { echo "launch: $*" >&2; }
 
@@ -89,7 +89,7 @@ attend() {
 attempt() {
   [[ -n "$(state)" ]] || tpu create "${NAME}" "${CREATE[@]}" || return 4
   await || return 4
-  tpu scp "${work}/code.tar.gz" "${NAME}:" --worker=all --node=all --batch-size=all || return 4
+  tpu scp "${work}/code.tar.gz" "${NAME}:" --worker=all --node=all || return 4
   on_all "${UNPACK}" || return 4
   on_all 'bash specsample/scripts/tpu_setup.sh' || return 4
   on_all "${START}" || return 4
