@@ -29,9 +29,12 @@ def add_fields(parser: argparse.ArgumentParser) -> None:
 def _add_field(
     parser: argparse.ArgumentParser, name: str, users: dict[str, dataclasses.Field]
 ) -> None:
-    about = {field.metadata["about"] for field in users.values()}
     field = next(iter(users.values()))
-    text = f"{', '.join(users)}: {' / '.join(sorted(about))}".replace("%", "%%")
+    about: dict[str, list[str]] = {}  # back ends by what they say
+    for backend, own in users.items():
+        about.setdefault(own.metadata["about"], []).append(backend)
+    texts = [f"{', '.join(names)}: {said}" for said, names in about.items()]
+    text = "; ".join(texts).replace("%", "%%")
     if isinstance(field.default, bool):
         parser.add_argument(
             f"--{name}", action=argparse.BooleanOptionalAction, default=None, help=text

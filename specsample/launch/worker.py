@@ -41,7 +41,7 @@ class Bucket:
         import tensorstore
 
         self._folder = folder
-        self._store = tensorstore.KvStore.open(address).result()
+        self._store = tensorstore.KvStore.open(_spec(address)).result()
         self._known: dict[str, tuple[int, int]] = {}
 
     def fetch(self) -> int:
@@ -75,6 +75,22 @@ class Bucket:
                 name = path.relative_to(self._folder).as_posix()
                 found[name] = (about.st_size, about.st_mtime_ns)
         return found
+
+
+def _spec(address: str) -> dict[str, str]:
+    """An address for TensorStore; as an URL, it would give some characters a meaning.
+
+    Raises:
+      UserError: it is of another kind.
+    """
+    scheme, _, rest = address.partition("://")
+    path = f"{rest.rstrip('/')}/"
+    if scheme == "file":
+        return {"driver": "file", "path": path}
+    if scheme == "gs":
+        bucket, _, path = path.partition("/")
+        return {"driver": "gcs", "bucket": bucket, "path": path}
+    raise UserError(f"{address!r}: results are kept under gs:// or file://; use one of them.")
 
 
 def run(folder: Path, place: str, command: Sequence[str]) -> int:

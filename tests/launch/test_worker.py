@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from specsample.errors import UserError
 from specsample.launch import worker
+from tests.launch.storage import Server
 
 HERE = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def bucket(tmp_path):
-    folder = tmp_path / "bucket" / "run"
+    folder = tmp_path / "bucket" / "run #1 50%"
     folder.mkdir(parents=True)
     return folder
 
@@ -132,3 +134,37 @@ def test_a_mounted_folder_is_left_alone(tmp_path, capfd):
 
 def test_a_command_line_that_is_too_short_says_what_it_takes(capsys):
     assert worker.main(["a"]) == 2 and "FOLDER gs://BUCKET/PATH/ COMMAND" in capsys.readouterr().err
+
+
+def test_addresses_are_taken_as_they_are():
+    assert worker._spec("gs://bucket/a b?#%/") == {
+        "driver": "gcs", "bucket": "bucket", "path": "a b?#%/",
+    }  # fmt: skip
+    assert worker._spec("gs://bucket") == {"driver": "gcs", "bucket": "bucket", "path": ""}
+    with pytest.raises(UserError, match="s3://x"):
+        worker._spec("s3://x")
+
+
+def test_cloud_storage_is_spoken_to_as_it_wants(tmp_path):
+    server = Server()
+    environment = os.environ | {
+        "PYTHONPATH": str(HERE),
+        "SPECSAMPLE_WORKER": "w0",
+        "TENSORSTORE_GCS_HTTP_URL": server.url,
+        "GOOGLE_AUTH_TOKEN_FOR_TESTING": "nobody",
+    }
+    try:
+        for attempt, status in enumerate([5, 0]):
+            folder = tmp_path / f"disk-{attempt}"
+            stop = 3 if status else 9
+            program = [sys.executable, "-c", RECORDS, str(folder), str(stop), "7"]
+            place = "gs://bucket/runs/one two/"
+            full = [sys.executable, "-m", "specsample.launch.worker", str(folder), place, *program]
+            done = subprocess.run(full, env=environment, capture_output=True, timeout=60)
+            assert done.returncode == status, done.stderr
+    finally:
+        server.close()
+    names = {name for bucket, name in server.objects if bucket == "bucket"}
+    assert names == {f"runs/one two/{n}" for n in ("records.jsonl", "summary.json", "logs/w0.log")}
+    records = server.objects["bucket", "runs/one two/records.jsonl"].decode().splitlines()
+    assert [json.loads(line) for line in records] == list(range(7))
