@@ -1,0 +1,178 @@
+"""A plan: compile every program of some pairs for one slice, and predict what they would do.
+
+`run` is what gin configures (`configs/plan.gin`); nothing in here knows gin. Models arrive as
+functions, so that another family of models is another run file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from specsample.drafters import none
+from specsample.errors import UserError
+from specsample.models.model import Model
+from specsample.models.resized import reconcile
+from specsample.partitioning.placements import Placement
+from specsample.planning import (
+    abstract,
+    capacity,
+    compiling,
+    predictions,
+    programs,
+    topologies,
+)
+from specsample.planning.compiling import Compiled, Overflow
+from specsample.planning.programs import Program, Setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A drafter, and where it and the target live.
+
+    Attributes:
+      name: for reports, and for published times.
+      placement: makes a `partitioning` placement over the slice.
+      drafter: a module's `build`, its options bound.
+      draft_model: makes a model without weights, for drafters that use one.
+    """
+
+    name: str
+    placement: Callable[[], Any]
+    drafter: Callable[..., tuple[Any, Any]] = none.build
+    draft_model: Callable[[], Model] | None = None
+
+
+def run(
+    topology: str,
+    target: Callable[[], Model],
+    cases: Sequence[Case],
+    acceptance: Callable[[], Any],
+    *,
+    batch: int = 1,
+    context: int = 2048,
+    blocks: Sequence[int] = (),
+    scanned: bool = True,
+    alphas: Sequence[float] = (0.6, 0.7, 0.8, 0.9),
+    limit: int = 16,
+    published: Mapping[str, float] | None = None,
+    calibrate_on: Sequence[str] = (),
+    offload: float = 0.0,
+    stages: int = 1,
+    progress: Callable[[str], None] = lambda text: None,
+    keep: Callable[[str, str], None] = lambda name, text: None,
+) -> dict[str, Any]:
+    """Plans.
+
+    Args:
+      topology: a slice, such as 'v4:2x2x4'.
+      target: makes the model without weights.
+      cases: drafters and placements to compare.
+      acceptance: a rule's class.
+      batch: rows.
+      context: tokens of a row that caches have room for.
+      blocks: further numbers of nodes to compile the target's pass for.
+      scanned: layers as one compiled body, which compiles in seconds; or spelt out.
+      alphas: chances that a guess survives, for predictions.
+      limit: longest draft that predictions consider.
+      published: seconds that a pass over one token is known to take, by case; 'target' is the
+        target's.
+      calibrate_on: which of them the latency model is fitted to; the others are compared with it.
+      offload: share of the target's weights in the host's memory; predicted only.
+      stages: pipeline stages of the target; predicted only.
+      progress: told what is being compiled.
+      keep: given the name and the text of every optimised program.
+
+    Returns:
+      The plan; `docs/planning.md` names its fields.
+
+    Raises:
+      UserError: an unknown slice, a mesh or a model that does not fit it, impossible sizes.
+    """
+    _check(batch=batch, context=context, limit=limit, stages=stages, **_sizes(blocks))
+    _check_shares(alphas, offload)
+    chip, devices = topologies.devices(topology)
+    described = abstract.scanned(target(), scanned)
+    known: dict[Any, Compiled | Overflow] = {}
+    records, passes = [], {}
+    for case in cases:
+        setting = _setting(case, described, acceptance, devices, batch, context, scanned)
+        made = _compile(case, setting, blocks, known, capacity.available(chip), progress, keep)
+        fit = capacity.judge(setting, chip, made)
+        record, found = predictions.examine(case.name, setting, made, fit)
+        records.append(record)
+        passes[case.name] = found
+    outlook = predictions.Outlook(
+        chip, passes, dict(published or {}), tuple(calibrate_on), tuple(alphas), limit,
+        offload, stages,
+    )  # fmt: skip
+    return {
+        "topology": topology,
+        "chips": len(devices),
+        "chip": dataclasses.asdict(chip) | {"ridge": chip.ridge},
+        "target": _model_record(described),
+        "batch": batch,
+        "context": context,
+        "scanned": scanned,
+        "cases": records,
+        "predictions": outlook.as_dict(),
+        "zones": predictions.zones(chip),
+    }
+
+
+def _setting(case, target, acceptance, devices, batch, context, scanned) -> Setting:
+    placement: Placement = case.placement().resolve(devices)
+    placed = abstract.place(target, placement.target)
+    draft = None
+    if case.draft_model is not None:
+        draft = abstract.place(abstract.scanned(case.draft_model(), scanned), placement.draft)
+        draft = reconcile(placed, draft)
+    drafter, params = abstract.build(case.drafter, placed, draft, placement.draft)
+    if context > placed.network.context:
+        raise UserError(
+            f"context={context}; model {target.name!r} holds at most {placed.network.context}."
+        )
+    return Setting(placed, drafter, params, acceptance(), placement, batch, context)
+
+
+def _compile(case, setting, blocks, known, room, progress, keep) -> list[Compiled | Overflow]:
+    made = []
+    for key, make in programs.all_of(setting, blocks):
+        if key not in known:
+            program: Program = make()
+            progress(f"{case.name}: {program.name}")
+            layout = (
+                setting.placement.draft if program.side == "draft" else setting.placement.target
+            )
+            known[key] = found = compiling.compile_program(program, layout.mesh.size, room)
+            if isinstance(found, Compiled):
+                keep(f"{case.name} {program.name}", found.text)
+        made.append(known[key])
+    return made
+
+
+def _model_record(model: Model) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "parameters": abstract.parameters(model.params),
+        "bytes": abstract.whole_bytes(model.params),
+    }
+
+
+def _sizes(blocks: Sequence[int]) -> dict[str, int]:
+    if not isinstance(blocks, tuple | list):
+        raise UserError(f"blocks={blocks!r}; give a tuple of them, such as (1, 5).")
+    return {f"blocks[{index}]": size for index, size in enumerate(blocks)}
+
+
+def _check(**sizes: Any) -> None:
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise UserError(f"{name}={size!r}; it must be a whole number, 1 or more.")
+
+
+def _check_shares(alphas: Sequence[float], offload: float) -> None:
+    for name, share in [("offload", offload), *(("alphas", alpha) for alpha in alphas)]:
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise UserError(f"{name} holds {share!r}; shares lie between 0 and 1.")
