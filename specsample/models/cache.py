@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Int
 
 from specsample.layout import on_every_device
@@ -90,9 +91,13 @@ def append(
       updated in place.
     """
     # Windows are written in place; a TPU's scatter would turn the whole cache over and back.
-    write = functools.partial(lax.platform_dependent, cpu=windowed, tpu=windowed, default=scattered)
+    forms = {"cpu": windowed, "tpu": row_major, "default": scattered}
+
+    def write(fresh, path, length, count, buffers):
+        return lax.platform_dependent(path, length, count, buffers, fresh, **forms)
+
     keys, values = on_every_device(
-        lambda fresh, path, length, count, buffers: write(path, length, count, buffers, fresh),
+        write,
         ((FRESH, FRESH), ("batch", "path"), ("batch",), ("batch",), (KEYS, VALUES)),
         (KEYS, VALUES),
         (fresh.keys, fresh.values), path, cache.length, count, (cache.keys, cache.values),
@@ -138,6 +143,21 @@ def scattered(
         return jax.vmap(row, in_axes=(axis, axis, 0, 0), out_axes=axis)(buffer, new, path, slot)
 
     return _each(buffers, fresh, write)
+
+
+def row_major(
+    path: Int[Array, "B P"], length: Int[Array, "B"], count: Int[Array, "B"], buffers, fresh
+):
+    """`windowed`, with buffers held in the layout that attention reads.
+
+    Left alone, XLA lays a buffer that a loop carries out for its writes, slots first, and turns all
+    of it over for its reads in every step.
+    """
+
+    def hold(buffer: Array) -> Array:
+        return with_layout_constraint(buffer, Layout(tuple(range(buffer.ndim))))
+
+    return jax.tree.map(hold, windowed(path, length, count, buffers, fresh))
 
 
 def windowed(
