@@ -13,6 +13,7 @@ from specsample.errors import UserError
 from specsample.launch import options, processes
 from specsample.launch.job import BUCKET, INVALID, Job, quoted
 
+GONE = 3  # the status of a run whose neighbour has gone
 _FINAL = (INVALID, 128 + signal.SIGINT)  # statuses that no new attempt would change
 
 
@@ -104,7 +105,9 @@ class Local:
                 raise UserError(f"{log.parent}: cannot be made ({error.strerror}).") from error
         for attempt in range(self.restarts + 1):
             commands = self.commands(job, self.port or free_port())
-            failure = processes.run(commands, logs, say=say, stop_seconds=self.stop_seconds)
+            failure = processes.run(
+                commands, logs, say=say, stop_seconds=self.stop_seconds, echoes=(GONE,)
+            )
             if failure is None:
                 return 0
             left = self.restarts - attempt

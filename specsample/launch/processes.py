@@ -9,10 +9,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 POLL = 0.05  # seconds between two looks at the processes
+ECHO = 1.0  # seconds that the cause of a failure may be seen after its echo
 _ENDS = (signal.SIGTERM, signal.SIGHUP)  # of the launcher; an interruption raises by itself
 
 
@@ -84,6 +85,7 @@ def run(
     *,
     say: Callable[[str], None],
     stop_seconds: float,
+    echoes: Collection[int] = (),
     env: Mapping[str, str] | None = None,
 ) -> Failure | None:
     """Runs commands side by side until all succeed, one fails, or this process is stopped.
@@ -93,10 +95,11 @@ def run(
       logs: where each worker's output is appended.
       say: told each line of output, with the number of its worker in front.
       stop_seconds: what the others have, after one failed, before they are killed.
+      echoes: statuses that only say that another worker has gone.
       env: the workers' environment; None is this process's.
 
     Returns:
-      The first failure, or None if there was none.
+      The first failure, or None if there was none; where several fail at once, one that is no echo.
 
     Raises:
       KeyboardInterrupt: after Ctrl-C, when all workers have ended.
@@ -113,7 +116,7 @@ def run(
         try:
             for number, (command, log) in enumerate(zip(commands, logs, strict=True)):
                 workers.append(_Worker(number, command, log, say=one_at_a_time, env=env))
-            failure = _wait(workers)
+            failure = _wait(workers, echoes)
         except BaseException:
             _stop(workers, signal.SIGINT, stop_seconds)
             raise
@@ -121,12 +124,18 @@ def run(
         return failure
 
 
-def _wait(workers: Sequence[_Worker]) -> Failure | None:
+def _wait(workers: Sequence[_Worker], echoes: Collection[int]) -> Failure | None:
+    patient = time.monotonic() + ECHO
     while True:
         states = [(worker.number, worker.status()) for worker in workers]
-        for number, status in states:
-            if status:
-                return Failure(number, status)
+        failures = [Failure(number, status) for number, status in states if status]
+        causes = [failure for failure in failures if failure.status not in echoes]
+        if causes:
+            return causes[0]
+        if not failures:
+            patient = time.monotonic() + ECHO
+        elif time.monotonic() > patient:
+            return failures[0]
         if all(status == 0 for _, status in states):
             return None
         time.sleep(POLL)

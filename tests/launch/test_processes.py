@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from specsample.launch import processes
+from specsample.cli import _hosts
+from specsample.launch import local, processes
 
 HERE = Path(__file__).parents[2]
 
@@ -73,6 +74,19 @@ def test_a_process_that_is_killed_is_a_failure(tmp_path):
     assert str(failure) == "worker 1 was ended by SIGKILL"
 
 
+def test_what_failed_first_is_told_from_its_echo(tmp_path):
+    echo = "raise SystemExit(3)"
+    cause = "import time; time.sleep(.3); raise SystemExit(5)"
+    logs = [tmp_path / "0.log", tmp_path / "1.log"]
+    options = {"say": print, "stop_seconds": 1.0, "echoes": (3,)}
+    commands = [python(echo), python(cause)]
+    assert processes.run(commands, logs, **options) == processes.Failure(1, 5)
+    wait = "import time; time.sleep(60)"
+    commands = [python(echo), python(wait)]
+    assert processes.run(commands, logs, **options) == processes.Failure(0, 3)
+    assert local.GONE == _hosts.GONE
+
+
 def test_what_workers_started_ends_with_them(tmp_path):
     program = """
 import subprocess, sys
@@ -94,7 +108,8 @@ def test_a_line_that_is_no_text_is_passed_on(tmp_path):
 LAUNCHER = """
 import sys
 from pathlib import Path
-from specsample.launch import processes
+from specsample.cli import _hosts
+from specsample.launch import local, processes
 sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 commands = [[sys.executable, "-c", sleeper]] * 2
 logs = [Path(f"{i}.log") for i in range(2)]
@@ -131,7 +146,8 @@ def test_a_script_in_the_foreground_ends_before_its_launcher(tmp_path):
     )
     program = f"""
 import sys
-from specsample.launch import processes
+from specsample.cli import _hosts
+from specsample.launch import local, processes
 sys.exit(processes.foreground(["bash", {str(script)!r}]))
 """
     environment = os.environ | {"PYTHONPATH": str(HERE)}
