@@ -48,11 +48,6 @@ class Fit:
         return f"does not fit by {room:.2f} GiB a chip; change: {change}"
 
 
-def available(chip: Chip) -> int:
-    """Bytes of a chip's memory that programs can have."""
-    return chip.memory - chip.reserved
-
-
 def judge(setting: Setting, chip: Chip, compiled: list[Compiled | Overflow]) -> Fit:
     """Whether the largest program fits, what stays on its devices included."""
     resident = setting.bytes
@@ -65,8 +60,8 @@ def judge(setting: Setting, chip: Chip, compiled: list[Compiled | Overflow]) -> 
         one.needed if isinstance(one, Overflow) else _need(one, held, shared) for one in compiled
     ]
     temporaries = max((one.temporaries for one in compiled if isinstance(one, Compiled)), default=0)
-    largest = _largest(setting, available(chip), temporaries, shared)
-    return Fit(max([*held, *needs]), available(chip), largest)
+    largest = _largest(setting, chip.usable, temporaries, shared)
+    return Fit(max([*held, *needs]), chip.usable, largest)
 
 
 def _need(one: Compiled, held: list[int], shared: bool) -> int:

@@ -23,7 +23,7 @@ class Chip:
       bandwidth: bytes of HBM a second.
       flops: bfloat16 operations a second.
       clock: cycles a second; None where it is not published.
-      reserved: bytes of HBM that the compiler keeps for itself, as its messages have it.
+      usable: bytes of HBM that programs can have, as libtpu 0.0.42 says where one needs more.
       config: libtpu's name of the configuration in which one device is one chip.
       shapes: slices that can be had.
     """
@@ -33,7 +33,7 @@ class Chip:
     bandwidth: float
     flops: float
     clock: float | None
-    reserved: int
+    usable: int
     config: str | None
     shapes: tuple[str, ...]
 
@@ -49,10 +49,10 @@ _GRID = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("v4", 32 * GIB, 1.2e12, 275e12, 1.05e9, GIB // 4, "megacore", _TORUS),
-        Chip("v5e", 16 * GIB, 0.819e12, 197e12, None, GIB // 4, None, _GRID),
-        Chip("v5p", 95 * GIB, 2.765e12, 459e12, None, GIB // 4, "megacore", _TORUS),
-        Chip("v6e", 32 * GIB, 1.64e12, 918e12, None, GIB // 4, None, _GRID),
+        Chip("v4", 32 * GIB, 1.2e12, 275e12, 1.05e9, int(30.75 * GIB), "megacore", _TORUS),
+        Chip("v5e", 16 * GIB, 0.819e12, 197e12, None, int(15.75 * GIB), None, _GRID),
+        Chip("v5p", 95 * GIB, 2.765e12, 459e12, None, int(95.74 * GIB), "megacore", _TORUS),
+        Chip("v6e", 32 * GIB, 1.64e12, 918e12, None, int(31.25 * GIB), None, _GRID),
     )
 }
 

@@ -92,13 +92,14 @@ def run(
     """
     _check(batch=batch, context=context, limit=limit, stages=stages, **_sizes(blocks))
     _check_shares(alphas, offload)
+    _check_times(published or {}, calibrate_on, [case.name for case in cases])
     chip, devices = topologies.devices(topology)
     described = abstract.scanned(target(), scanned)
     known: dict[Any, Compiled | Overflow] = {}
     records, passes = [], {}
     for case in cases:
         setting = _setting(case, described, acceptance, devices, batch, context, scanned)
-        made = _compile(case, setting, blocks, known, capacity.available(chip), progress, keep)
+        made = _compile(case, setting, blocks, known, chip.usable, progress, keep)
         fit = capacity.judge(setting, chip, made)
         record, found = predictions.examine(case.name, setting, made, fit)
         records.append(record)
@@ -176,3 +177,17 @@ def _check_shares(alphas: Sequence[float], offload: float) -> None:
     for name, share in [("offload", offload), *(("alphas", alpha) for alpha in alphas)]:
         if not isinstance(share, int | float) or not 0 <= share <= 1:
             raise UserError(f"{name} holds {share!r}; shares lie between 0 and 1.")
+
+
+def _check_times(
+    published: Mapping[str, float], calibrate_on: Sequence[str], cases: Sequence[str]
+) -> None:
+    known = ["target", *cases]
+    for name in published:
+        if name not in known:
+            raise UserError(f"published names {name!r}; choose from {', '.join(known)}.")
+    for name in calibrate_on:
+        if name not in published:
+            raise UserError(f"calibrate_on names {name!r}, which has no published time.")
+    if len(set(cases)) < len(cases):
+        raise UserError("two cases have the same name; give each its own.")

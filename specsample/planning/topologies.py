@@ -9,10 +9,14 @@ from typing import Any
 from specsample.errors import UserError, reason
 from specsample.planning.chips import Chip, chip_of
 
-# No chip is touched: libtpu need not ask a cloud machine's metadata server for any, and several
+# No chip is touched: libtpu need not look for any, nor complain that there is none, and several
 # processes may compile at once.
-for _name in ("TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD"):
-    os.environ.setdefault(_name, "1")
+_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_ACCELERATOR_TYPE": "v4-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
 
 
 def devices(name: str) -> tuple[Chip, list[Any]]:
@@ -29,16 +33,13 @@ def devices(name: str) -> tuple[Chip, list[Any]]:
         raise UserError("planning needs libtpu; run: pip install 'specsample[tpu]'.")
     from jax.experimental import topologies
 
-    options = {} if chip.config is None else {"chip_config_name": chip.config}
-    shape = name.partition(":")[2]
-    if chip.name in ("v5e", "v6e"):  # smaller than a host of eight chips
-        options |= _host(shape)
+    for variable, value in _ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    options: dict[str, Any] = {} if chip.config is None else {"chip_config_name": chip.config}
+    if name.endswith(":1x1"):  # a host has four chips otherwise
+        options["chips_per_host_bounds"] = (1, 1, 1)
     try:
         found = topologies.get_topology_desc(platform="tpu", topology_name=name, **options)
     except Exception as error:  # whatever libtpu raises concerns the name or its installation
         raise UserError(f"topology {name!r}: libtpu refuses it: {reason(error)}.") from error
     return chip, list(found.devices)
-
-
-def _host(shape: str) -> dict[str, Any]:
-    return {}

@@ -102,22 +102,23 @@ def test_a_tiny_pair_is_compiled_for_a_real_slice(plan, tmp_path):
     assert "ENTRY" in (tmp_path / "text" / "pair_score_1.hlo").read_text()
 
 
+LARGE = """
+big/config.DecoderConfig.layers = 16
+big/config.DecoderConfig.mlp_dim = 8388608
+CASES = [@alone/plan.Case()]
+alone/plan.Case.name = 'alone'
+alone/plan.Case.placement = @placements.Shared
+"""
+
+
 @NEEDS_LIBTPU
 def test_what_does_not_fit_is_said_with_its_size(plan, tmp_path):
     kept = [line for line in TINY.splitlines() if not line.startswith(("pair/", "little/"))]
-    (tmp_path / "large.gin").write_text("\n".join(kept))
-    status, out, _ = plan(
-        "--gin_file=large.gin", "--json", "large.json",
-        **{
-            "big/config.DecoderConfig.layers": 4000,
-            "big/config.DecoderConfig.mlp_dim": 65536,
-            "CASES": "[@alone/plan.Case()]",
-            "alone/plan.Case.name": "'alone'",
-            "alone/plan.Case.placement": "@placements.Shared",
-        },
-    )  # fmt: skip
+    (tmp_path / "large.gin").write_text("\n".join(kept) + LARGE)
+    status, out, err = plan("--gin_file=large.gin", "--json", "large.json")
+    assert status == 1, err
     (case,) = json.loads((tmp_path / "large.json").read_text())["cases"]
-    assert status == 1 and not case["fit"]["fits"]
+    assert not case["fit"]["fits"]
     assert "does not fit by" in out and "take a larger slice or a smaller model" in out
 
 
