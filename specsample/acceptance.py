@@ -292,11 +292,5 @@ def _deepest(
     return Verdict(path, accepted, trees.rows(own, end)[:, 0])
 
 
-RULES = {
-    "exact": Exact,
-    "longest": Longest,
-    "match": Match,
-    "topk": TopKMatch,
-    "typical": Typical,
-    "lenient": Lenient,
-}
+RULES = {"exact": Exact, "longest": Longest, "match": Match}
+RULES |= {"topk": TopKMatch, "typical": Typical, "lenient": Lenient}

@@ -20,11 +20,8 @@ from specsample.completions import Completion, Result
 from specsample.drafters.simulated import Recording, Simulated
 from specsample.errors import UserError
 from specsample.models.model import Model
-from specsample.models.resized import reconcile
 from specsample.options import Sampling
-from specsample.partitioning import hosts, states
-from specsample.partitioning.disjoint import Programs
-from specsample.partitioning.programs import Single
+from specsample.partitioning import disjoint, hosts, states
 from specsample.requests import Batch, prepare
 from specsample.streaming import Piece, Releaser
 from specsample.tasks.tokenizer import TokenStream
@@ -69,23 +66,15 @@ class Engine:
           UserError: unknown names or options, options of a drafter that is built already, a draft
             with another vocabulary, a mesh that does not fit.
         """
-        for role, given in (("model", model), ("draft", draft)):
-            if not isinstance(given, Model) and (given is not None or role == "model"):
+        given = (("model", model),) if draft is None else (("model", model), ("draft", draft))
+        for role, one in given:
+            if not isinstance(one, Model):
                 raise UserError(
-                    f"{role}={given!r:.60} is no model; give what specsample.load returns."
+                    f"{role}={one!r:.60} is no model; give what specsample.load returns."
                 )
-        if draft is not None:
-            if isinstance(drafter, str) and drafter not in drafters.WITH_DRAFT_MODEL:
-                raise UserError(
-                    f"drafter {drafter!r} uses no draft model; leave {draft.name!r} out, or use "
-                    f"{' or '.join(drafters.WITH_DRAFT_MODEL)}."
-                )
-            given_draft, draft = draft, reconcile(model, draft)
-        if placement is not None:
-            placement = getattr(placement, "resolve", lambda _: placement)(jax.devices())
-            model = states.place(model, placement.target)
-            if draft is not None:
-                draft = reconcile(model, states.place(given_draft, placement.draft))
+        if draft is not None and isinstance(drafter, str):
+            drafters.require_draft_model(drafter, draft)
+        model, draft, placement = states.place_pair(model, draft, placement)
         if isinstance(drafter, str):
             try:
                 drafter = drafters.build(drafter, model, draft, **drafter_options)
@@ -95,20 +84,13 @@ class Engine:
             names = ", ".join(drafter_options)
             raise UserError(f"{names} given beside a built drafter; give its name, or build it so.")
         if isinstance(accept, str):
-            if accept not in acceptance.RULES:
-                known = ", ".join(acceptance.RULES)
-                raise UserError(f"unknown acceptance {accept!r}; choose from {known}.")
-            accept = acceptance.RULES[accept]()
+            accept = _rule(accept)
         self.model, self.accept, self.placement = model, accept, placement
         self.drafter, drafter_params = drafter
         if placement is not None:
             drafter_params = states.place_drafter(self.drafter, drafter_params, placement.draft)
         self.params = Params(model.params, drafter_params)
-        kind = Programs if placement is not None and placement.kind == "disjoint" else Single
-        try:
-            self.programs = kind(placement, model.network, self.drafter, accept)
-        except ValueError as error:
-            raise UserError(f"placement {placement.kind!r}: {error}.") from error
+        self.programs = disjoint.build(placement, model.network, self.drafter, accept)
 
     @property
     def static(self) -> dict[str, Any]:
@@ -295,6 +277,13 @@ class Engine:
         summary = analysis.summarise(jax.tree.map(lambda x: x[None], statistics))
         completion = Completion(text, tuple(ids), tuple(logprobs), reason, batch.ids[row], summary)
         return completion, statistics
+
+
+def _rule(name: str) -> Any:
+    if name not in acceptance.RULES:
+        known = ", ".join(acceptance.RULES)
+        raise UserError(f"unknown acceptance {name!r}; choose from {known}.")
+    return acceptance.RULES[name]()
 
 
 def _one(sampling, controls: dict[str, Any]):

@@ -151,11 +151,14 @@ def write(buffer: Array, start: Int[Array, "B"], values: Array, count: Int[Array
 def clip(tree: TokenTree, depth: Int[Array, "B"]) -> TokenTree:
     """Makes nodes deeper than `depth[b]` ineligible; rows left with no guess shrink to the root.
 
+    Such rows count no draft passes either, whatever their neighbours make the drafter do.
+
     The bound depends on positions only, never on drawn tokens, so the law is untouched (I5).
     """
     deep = depths(tree.parents) > depth[:, None]
-    size = jnp.where(depth > 0, tree.size, 1)
-    return dataclasses.replace(tree, eligible=tree.eligible & ~deep, size=size)
+    some = depth > 0
+    size, passes = jnp.where(some, tree.size, 1), jnp.where(some, tree.passes, 0)
+    return dataclasses.replace(tree, eligible=tree.eligible & ~deep, size=size, passes=passes)
 
 
 def share(tree: TokenTree) -> TokenTree:

@@ -272,7 +272,7 @@ def test_an_engine_refuses_what_it_cannot_build(make, message):
     ("engine", "controls", "message"),
     [
         (("none", "longest"), {"temperature": 1.0}, "'longest' cannot decode at temperature=1.0"),
-        (("none", TopKMatch()), {}, "'topkmatch' cannot decode at temperature=0.0"),
+        (("none", TopKMatch()), {}, "'topk' cannot decode at temperature=0.0"),
         (("simulated", "exact"), {"temperature": 1.0}, "'simulated' cannot repeat a recording"),
         (("none",), {"sampling": Sampling(), "top_k": 2}, "`sampling` or top_k, not both"),
         (("none",), {"top_p": 0.0}, "top_p=0.0"),

@@ -7,13 +7,15 @@ import contextlib
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
 from specsample.errors import UserError
 
 TIMEOUT = 60  # seconds, by default
-GONE = 3  # exit status where another process has gone
+REFUSED, GONE = 2, 3  # exit status: the others never came; one of them has gone
+GRACE = 30  # seconds that JAX waits longer than we do
 
 
 def add_hosts(parser: argparse.ArgumentParser) -> None:
@@ -53,34 +55,42 @@ def joined(args: argparse.Namespace) -> Iterator[None]:
     address, wait = args.coordinator_address, args.host_timeout
     if address and args.process_index:
         _reach(address, wait)
+    where = f"the coordinator at {address}" if address else "the coordinator of this pod"
+    late = (
+        f"{where} and {args.process_count or 'all'} processes did not come together in {wait} s; "
+        "check that all of them were started, with one count"
+    )
+    # JAX would abort the process with a stack trace; this is before it.
+    watch = threading.Timer(wait, _leave, [late, REFUSED])
+    watch.daemon = True
+    watch.start()
     try:
         jax.distributed.initialize(
             address, args.process_count, args.process_index,
-            initialization_timeout=wait, heartbeat_timeout_seconds=wait,
+            initialization_timeout=wait + GRACE, heartbeat_timeout_seconds=wait,
             shutdown_timeout_seconds=wait,
         )  # fmt: skip
     except (RuntimeError, ValueError) as error:
-        where = f"the coordinator at {address}" if address else "the coordinator of this pod"
-        raise UserError(
-            f"{where} and {args.process_count or 'all'} processes did not come together in "
-            f"{wait} s ({_line(error)}); check that all of them were started, with one count."
-        ) from error
+        raise UserError(f"{late} ({_line(error)}).") from error
+    finally:
+        watch.cancel()
     if args.process_count and len({d.process_index for d in jax.devices()}) != args.process_count:
         raise UserError(f"--process_count {args.process_count}, but fewer processes have devices.")
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        _leave(f"another process has gone ({_line(error)})")
+        _leave(
+            f"another process has gone ({_line(error)}); what was complete is kept, run again to "
+            "go on",
+            GONE,
+        )
     jax.distributed.shutdown()
 
 
-def _leave(reason: str) -> None:
+def _leave(reason: str, status: int) -> None:
     """Ends at once: an orderly end would wait for processes that are not there."""
-    print(
-        f"specsample: error: {reason}; what was complete is kept, run again to go on.",
-        file=sys.stderr, flush=True,
-    )  # fmt: skip
-    os._exit(GONE)
+    print(f"specsample: error: {reason}.", file=sys.stderr, flush=True)
+    os._exit(status)
 
 
 def _check(args: argparse.Namespace) -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from specsample.errors import UserError
+
 NAMES = ("none", "simulated", "autoregressive", "skip", "lookup")
 WITH_DRAFT_MODEL = ("autoregressive",)
 
@@ -39,6 +41,19 @@ def build(name: str, target: Any, draft: Any = None, **options: Any) -> tuple[An
             raise ValueError(f"drafter {name!r} has no option {option!r}; {has}")
         _require_kind(option, options[option], accepted[option])
     return module.build(target, draft, **options)
+
+
+def require_draft_model(name: str, draft: Any) -> None:
+    """Refuses a draft model beside a drafter that uses none.
+
+    Raises:
+      UserError: it does not use one.
+    """
+    if name not in WITH_DRAFT_MODEL:
+        raise UserError(
+            f"drafter {name!r} uses no draft model; leave {draft.name!r} out, or use "
+            f"{' or '.join(WITH_DRAFT_MODEL)}."
+        )
 
 
 def options_of(name: str) -> dict[str, Any]:

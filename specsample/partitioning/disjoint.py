@@ -21,10 +21,12 @@ from jaxtyping import Array, Bool, Int
 
 from specsample import decoding, prefill, sampling, trees
 from specsample import layout as layouts
+from specsample.errors import UserError
 from specsample.layout import Layout
 from specsample.partitioning import hosts, states
 from specsample.partitioning.elsewhere import Remote
 from specsample.partitioning.placements import Placement
+from specsample.partitioning.programs import Single
 from specsample.types import RUNNING, Commit, Controls, DecodeState, Params, Prompt, TokenTree
 
 
@@ -174,6 +176,20 @@ class Programs:
         if not self._laws:
             tree = tree.replace(law=None)
         return send(tree, self.placement.target, self.traffic)
+
+
+def build(placement: Placement | None, target: Any, drafter: Any, accept: Any) -> Any:
+    """`Programs` for separate devices, `programs.Single` for all else.
+
+    Raises:
+      UserError: a drafter that cannot run in a program of its own.
+    """
+    if placement is None or placement.kind != "disjoint":
+        return Single(placement, target, drafter, accept)
+    try:
+        return Programs(placement, target, drafter, accept)
+    except ValueError as error:
+        raise UserError(f"placement {placement.kind!r}: {error}.") from error
 
 
 @functools.partial(jax.jit, static_argnames=("target", "drafter", "slots", "layout"))

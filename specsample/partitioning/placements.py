@@ -135,6 +135,11 @@ class Disjoint:
         Raises:
           UserError: there are not enough of them, or one does not exist.
         """
+        if len({device.process_index for device in devices}) > 1 and devices[0].platform == "cpu":
+            raise UserError(
+                "a disjoint placement needs transfers between the devices of several processes, "
+                "which JAX has on TPUs alone; use Shared, Reshaped, or one process."
+            )
         taken = self._chosen("target_devices", "mesh", range(len(devices)))
         left = [i for i in range(len(devices)) if i not in taken]
         drafts = self._chosen("draft_devices", "draft_mesh", left)

@@ -14,7 +14,9 @@ from specsample.layout import Layout
 from specsample.models import refit as refits
 from specsample.models.cache import KEYS, VALUES, KVCache
 from specsample.models.model import Model
+from specsample.models.resized import reconcile
 from specsample.partitioning import hosts
+from specsample.partitioning.placements import Placement
 
 
 def place(model: Model, layout: Layout) -> Model:
@@ -39,6 +41,30 @@ def place(model: Model, layout: Layout) -> Model:
     places = parameter_places(network, layout)
     change = jax.jit(lambda p: refits.refit_params(config, fitted, p), out_shardings=places)
     return dataclasses.replace(model, network=network, params=change(params))
+
+
+def place_pair(
+    model: Model, draft: Model | None, placement: Any
+) -> tuple[Model, Model | None, Placement | None]:
+    """Target and draft model where a placement wants them, fit for each other.
+
+    Args:
+      model: the target.
+      draft: a draft model, if there is one.
+      placement: a `Placement`, or what resolves to one over all devices; None moves nothing.
+
+    Raises:
+      UserError: ids of the two differ in meaning, or a mesh does not fit.
+    """
+    fit = None if draft is None else reconcile(model, draft)
+    if placement is None:
+        return model, fit, placement
+    if not isinstance(placement, Placement):
+        placement = placement.resolve(jax.devices())
+    model = place(model, placement.target)
+    if draft is not None:
+        fit = reconcile(model, place(draft, placement.draft))
+    return model, fit, placement
 
 
 def parameter_places(network: Any, layout: Layout) -> Any:

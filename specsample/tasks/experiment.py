@@ -83,8 +83,8 @@ def run(
 
     Args:
       model: loads the target.
-      drafter: a module's `build`, its options bound.
-      acceptance: a rule's class, its options bound.
+      drafter: a module's `build`.
+      acceptance: a rule's class.
       sampling: makes the controls; the task's stop strings are used if it names none.
       task: a name of `registry.TASKS`, or a file of JSON lines.
       output_dir: the folder; see `records`.
@@ -93,28 +93,23 @@ def run(
       batch_size: rows at a time; no output depends on it.
       num_examples: the first so many prompts of the task; None is all.
       seeds: each decodes all prompts.
-      num_decodes: completions of a prompt and seed; all are kept.
+      num_decodes: completions of a prompt and seed.
       configuration: describes this call, once everything is built; see `Folder`.
       progress: told completions so far and in all.
 
     Returns:
-      In the first process, the totals that also stand in the folder's summary; `docs/json.md` names their fields.
+      In the first process, the totals that also stand in the folder's summary, and more;
+      `docs/json.md` names the fields.
 
     Raises:
       UserError: before any decoding, for whatever cannot work.
     """
     _check_text(task=task, output_dir=output_dir)
     controls, chosen = sampling(), registry.load(task)
-    _check(controls, batch_size, num_examples, seeds, num_decodes)
+    _check(controls, batch_size, num_examples, seeds, num_decodes, placement)
     _on_first(lambda: files.check_folder(Path(output_dir)))
-    if placement is None and jax.process_count() > 1:
-        raise UserError(
-            f"{jax.process_count()} processes and no placement; add a file of configs/meshes, such "
-            "as --gin_file=meshes/shared.gin."
-        )
     controls = dataclasses.replace(controls, stop=controls.stop or chosen.stop)
-    where = None if placement is None else placement()
-    engine = _engine(model, draft_model, drafter, acceptance, where)
+    engine = _engine(model, draft_model, drafter, acceptance, placement)
     examples = chosen.examples[:num_examples]
     jobs = list(_jobs(engine.model, examples, seeds, num_decodes))
     _preflight(engine, jobs, controls)
@@ -122,17 +117,13 @@ def run(
         folder = _on_first(lambda: stack.enter_context(_open(output_dir, configuration, jobs)))
         resumed = hosts.share(0 if folder is None else len(folder.records))
         for begin in range(resumed, len(jobs), batch_size):
-            progress(begin, len(jobs))
-            batch = jobs[begin : begin + batch_size]
-            made = _decode(engine, batch, controls, batch_size)
+            made = _decode(engine, jobs[begin : begin + batch_size], controls, batch_size)
             if folder is not None:
                 folder.append(made)
-        progress(len(jobs), len(jobs))
-        described = totals.describe(engine, chosen.name, len(examples))
-        if folder is None:  # the first process writes, and shows what it wrote
-            return described
-        summary = described | totals.summarise(folder.records)
-        folder.finish(summary)
+            progress(min(begin + batch_size, len(jobs)), len(jobs))
+        summary = totals.describe(engine, chosen.name, len(examples))
+        if folder is not None:
+            folder.finish(summary := summary | totals.summarise(folder.records))
     return summary | {"output_dir": output_dir, "resumed": resumed}
 
 
@@ -169,7 +160,12 @@ def _check_text(**texts) -> None:
             raise UserError(f"{name}={text!r}; it must be a text that is not empty.")
 
 
-def _check(controls, batch_size, num_examples, seeds, num_decodes) -> None:
+def _check(controls, batch_size, num_examples, seeds, num_decodes, placement) -> None:
+    if placement is None and jax.process_count() > 1:
+        raise UserError(
+            f"{jax.process_count()} processes and no placement; add a file of configs/meshes, such "
+            "as --gin_file=meshes/shared.gin."
+        )
     least = {"batch_size": batch_size, "num_decodes": num_decodes}
     least |= {} if num_examples is None else {"num_examples": num_examples}
     for name, value in least.items():
@@ -193,12 +189,9 @@ def _engine(model, draft_model, drafter, acceptance, placement) -> Engine:
         model = model()
         draft = None if draft_model is None else reconcile(model, draft_model())
     else:
-        placement = placement.resolve(jax.devices())
-        model = states.place(model(layout=placement.target), placement.target)
-        draft = None
-        if draft_model is not None:
-            draft = states.place(draft_model(layout=placement.draft), placement.draft)
-            draft = reconcile(model, draft)
+        placement = placement().resolve(jax.devices())
+        draft = None if draft_model is None else draft_model(layout=placement.draft)
+        model, draft, _ = states.place_pair(model(layout=placement.target), draft, placement)
     try:
         built, rule = drafter(model, draft), acceptance()
     except ValueError as error:

@@ -16,7 +16,7 @@ from specsample.partitioning import Disjoint, Reshaped, Shared
 
 # A vocabulary that no mesh divides; four key/value heads, which a mesh of eight must copy.
 CONFIG = DecoderConfig(
-    vocab_size=29, width=16, layers=2, heads=8, kv_heads=4, head_dim=4, mlp_dim=24, context=64
+    vocab_size=29, width=16, layers=1, heads=8, kv_heads=4, head_dim=4, mlp_dim=24, context=64
 )
 PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7], [9], [3, 1, 4, 1, 5, 3, 1, 4]]
 SAMPLINGS = [
@@ -28,10 +28,10 @@ SAMPLINGS = [
 GREEDY = [dataclasses.replace(row, temperature=0.0) for row in SAMPLINGS]
 DRAFTERS = {
     "none": {},
-    "lookup": {"gamma": 3},
-    "autoregressive": {"gamma": 3},
-    "skip": {"gamma": 2, "layers": (0,)},
-    "simulated": {"gamma": 3, "alpha": 0.7},
+    "lookup": {"gamma": 2},
+    "autoregressive": {"gamma": 2},
+    "skip": {"gamma": 1, "layers": (0,)},
+    "simulated": {"gamma": 2, "alpha": 0.7},
 }
 
 
@@ -47,12 +47,12 @@ def _weights(network, seed):
 
 @functools.cache
 def model(role="target", **changes):
-    """The target, or a draft model: the target's first layer, somewhat off."""
+    """The target, or a draft model of other weights."""
     config = dataclasses.replace(CONFIG, **changes)
     if role == "target":
         network = LanguageModel(config, chunk=8)
         return Model("target", network, _weights(network, 0))
-    network = LanguageModel(dataclasses.replace(config, layers=1), chunk=8)
+    network = LanguageModel(config, chunk=8)
     return Model("draft", network, _weights(network, 1))
 
 
@@ -60,7 +60,8 @@ def engine(drafter, placement=None, accept="exact", **options):
     """With the options above, which `options` override."""
     draft = model("draft") if drafter == "autoregressive" else None
     options = DRAFTERS[drafter] | options
-    return Engine(model(), drafter, accept, draft, placement=placement, **options)
+    target = model(layers=2) if drafter == "skip" else model()
+    return Engine(target, drafter, accept, draft, placement=placement, **options)
 
 
 def rule_for(drafter, samplings):
@@ -69,15 +70,16 @@ def rule_for(drafter, samplings):
 
 
 @functools.cache
-def reference(drafter, greedy=False, accept=None):
+def reference(drafter, greedy=False, accept=None, **options):
     """What one device decodes."""
     samplings = GREEDY if greedy else SAMPLINGS
     accept = accept or rule_for(drafter, samplings)
-    return engine(drafter, accept=accept).generate(PROMPTS, samplings)
+    return engine(drafter, accept=accept, **options).generate(PROMPTS, samplings)
 
 
+@functools.cache
 def on(drafter, placement, greedy=False, accept=None, **options):
-    """What a placement decodes."""
+    """What a placement decodes, and the engine that did."""
     samplings = GREEDY if greedy else SAMPLINGS
     accept = accept or rule_for(drafter, samplings)
     made = engine(drafter, placement, accept, **options)
@@ -90,6 +92,18 @@ def mesh(data, model_parts):
 
 def devices(count):
     return jax.devices()[:count]
+
+
+def place(kind, data, parts):
+    """A placement whose target lies on a mesh of `data` x `parts`, a disjoint drafter on two more."""
+    shape, count = mesh(data, parts), data * parts
+    if kind == "shared":
+        return Shared(shape).resolve(devices(count))
+    if kind == "reshaped":
+        return Reshaped(shape, {"replica": -1, "model": min(parts, 2)}).resolve(devices(count))
+    # Eight devices leave none for a drafter, so the widest meshes are cut to half.
+    shape = shape if count < 8 else mesh(data, parts // 2)
+    return Disjoint(shape, {"model": 2}, ahead=kind == "ahead").resolve(devices(8))
 
 
 PLACEMENTS = {
