@@ -38,7 +38,7 @@ def describe(name: str, network: Any) -> Model:
 
 def scanned(model: Model, on: bool = True) -> Model:
     """The model as one compiled layer over stacked parameters, or with all its layers spelt out."""
-    config = getattr(model.network, "config", None)
+    config: Any = getattr(model.network, "config", None)
     if not hasattr(config, "scanned"):
         return model
     config = dataclasses.replace(config, scanned=on)

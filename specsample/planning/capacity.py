@@ -12,7 +12,7 @@ from typing import Any
 
 from specsample.planning.chips import GIB, Chip
 from specsample.planning.compiling import Compiled, Overflow
-from specsample.planning.programs import Setting
+from specsample.planning.settings import Setting
 from specsample.trees import MOST_GUESSES
 
 

@@ -160,7 +160,7 @@ def turns(module: Module, computation: str, loop: Instruction) -> int | None:
         return None
     around = {one.name: one for one in module.computations[computation]}
     carried = around.get(loop.operands[0])
-    place = int(_INDEX.search(index.text)[1])
+    place = int((_INDEX.search(index.text) or "00")[1])
     start = around.get(carried.operands[place]) if carried and carried.operands[place:] else None
     begin, end = _constant(start, around), _constant(stop, inside)
     return None if begin is None or end is None else max(0, end - begin)
@@ -170,8 +170,9 @@ def _constant(one: Instruction | None, near: Mapping[str, Instruction]) -> int |
     """The number that an instruction always gives."""
     while one is not None and one.opcode in ("copy", "bitcast"):
         one = near.get(one.operands[0])
-    literal = one is not None and one.opcode == "constant" and one.inner.lstrip("-").isdigit()
-    return int(one.inner) if literal else None
+    if one is None or one.opcode != "constant" or not one.inner.lstrip("-").isdigit():
+        return None
+    return int(one.inner)
 
 
 def _instruction(line: str) -> Instruction | None:

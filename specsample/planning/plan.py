@@ -7,7 +7,7 @@ functions, so that another family of models is another run file.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from specsample.drafters import none
@@ -24,7 +24,11 @@ from specsample.planning import (
     topologies,
 )
 from specsample.planning.compiling import Compiled, Overflow
-from specsample.planning.programs import Program, Setting
+from specsample.planning.predictions import Assumptions
+from specsample.planning.programs import Program
+from specsample.planning.settings import Setting
+
+USUAL = Assumptions()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +58,7 @@ def run(
     context: int = 2048,
     blocks: Sequence[int] = (),
     scanned: bool = True,
-    alphas: Sequence[float] = (0.6, 0.7, 0.8, 0.9),
-    limit: int = 16,
-    published: Mapping[str, float] | None = None,
-    calibrate_on: Sequence[str] = (),
-    offload: float = 0.0,
-    stages: int = 1,
+    assumptions: Assumptions = USUAL,
     progress: Callable[[str], None] = lambda text: None,
     keep: Callable[[str, str], None] = lambda name, text: None,
 ) -> dict[str, Any]:
@@ -74,13 +73,7 @@ def run(
       context: tokens of a row that caches have room for.
       blocks: further numbers of nodes to compile the target's pass for.
       scanned: layers as one compiled body, which compiles in seconds; or spelt out.
-      alphas: chances that a guess survives, for predictions.
-      limit: longest draft that predictions consider.
-      published: seconds that a pass over one token is known to take, by case; 'target' is the
-        target's.
-      calibrate_on: which of them the latency model is fitted to; the others are compared with it.
-      offload: share of the target's weights in the host's memory; predicted only.
-      stages: pipeline stages of the target; predicted only.
+      assumptions: what predictions rest on besides the programs.
       progress: told what is being compiled.
       keep: given the name and the text of every optimised program.
 
@@ -90,9 +83,8 @@ def run(
     Raises:
       UserError: an unknown slice, a mesh or a model that does not fit it, impossible sizes.
     """
-    _check(batch=batch, context=context, limit=limit, stages=stages, **_sizes(blocks))
-    _check_shares(alphas, offload)
-    _check_times(published or {}, calibrate_on, [case.name for case in cases])
+    _check(batch=batch, context=context, **_sizes(blocks))
+    assumptions.check([case.name for case in cases])
     chip, devices = topologies.devices(topology)
     described = abstract.scanned(target(), scanned)
     known: dict[Any, Compiled | Overflow] = {}
@@ -101,23 +93,15 @@ def run(
         setting = _setting(case, described, acceptance, devices, batch, context, scanned)
         made = _compile(case, setting, blocks, known, chip.usable, progress, keep)
         fit = capacity.judge(setting, chip, made)
-        record, found = predictions.examine(case.name, setting, made, fit)
+        record, passes[case.name] = predictions.examine(case.name, setting, made, fit)
         records.append(record)
-        passes[case.name] = found
-    outlook = predictions.Outlook(
-        chip, passes, dict(published or {}), tuple(calibrate_on), tuple(alphas), limit,
-        offload, stages,
-    )  # fmt: skip
     return {
         "topology": topology,
         "chips": len(devices),
         "chip": dataclasses.asdict(chip) | {"ridge": chip.ridge},
         "target": _model_record(described),
-        "batch": batch,
-        "context": context,
-        "scanned": scanned,
-        "cases": records,
-        "predictions": outlook.as_dict(),
+        **{"batch": batch, "context": context, "scanned": scanned, "cases": records},
+        "predictions": predictions.Outlook(chip, passes, assumptions).as_dict(),
         "zones": predictions.zones(chip),
     }
 
@@ -169,25 +153,4 @@ def _sizes(blocks: Sequence[int]) -> dict[str, int]:
 
 def _check(**sizes: Any) -> None:
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise UserError(f"{name}={size!r}; it must be a whole number, 1 or more.")
-
-
-def _check_shares(alphas: Sequence[float], offload: float) -> None:
-    for name, share in [("offload", offload), *(("alphas", alpha) for alpha in alphas)]:
-        if not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise UserError(f"{name} holds {share!r}; shares lie between 0 and 1.")
-
-
-def _check_times(
-    published: Mapping[str, float], calibrate_on: Sequence[str], cases: Sequence[str]
-) -> None:
-    known = ["target", *cases]
-    for name in published:
-        if name not in known:
-            raise UserError(f"published names {name!r}; choose from {', '.join(known)}.")
-    for name in calibrate_on:
-        if name not in published:
-            raise UserError(f"calibrate_on names {name!r}, which has no published time.")
-    if len(set(cases)) < len(cases):
-        raise UserError("two cases have the same name; give each its own.")
+        predictions.check_size(name, size)

@@ -15,7 +15,7 @@ from specsample.planning.capacity import Fit
 from specsample.planning.chips import Chip
 from specsample.planning.compiling import Compiled, Overflow
 from specsample.planning.latency import Costs, Pass
-from specsample.planning.programs import Setting
+from specsample.planning.settings import Setting
 
 # Fitted to the two times that Chen et al. publish for 16 chips of TPU v4; see docs/planning.md.
 LATENCY, FIXED = 38e-6, 0.7e-3
@@ -104,28 +104,81 @@ def _program(one: Compiled | Overflow, must, layers) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
+class Assumptions:
+    """What predictions rest on besides the compiled programs.
+
+    Attributes:
+      alphas: chances that a guess survives.
+      limit: longest draft that is considered.
+      published: seconds that a pass over one token is known to take, by case; 'target' is the
+        target's.
+      calibrate_on: which of them the latency model is fitted to; the others are compared with it.
+      offload: share of the target's weights in the host's memory.
+      stages: pipeline stages of the target.
+
+    Raises:
+      UserError: no such shares or sizes.
+    """
+
+    alphas: tuple[float, ...] = (0.6, 0.7, 0.8, 0.9)
+    limit: int = 16
+    published: Mapping[str, float] | None = None
+    calibrate_on: tuple[str, ...] = ()
+    offload: float = 0.0
+    stages: int = 1
+
+    def __post_init__(self) -> None:
+        check_size("limit", self.limit)
+        check_size("stages", self.stages)
+        for name, share in [("offload", self.offload), *(("alphas", a) for a in self.alphas)]:
+            if not isinstance(share, int | float) or not 0 <= share <= 1:
+                raise UserError(f"{name} holds {share!r}; shares lie between 0 and 1.")
+
+    @property
+    def times(self) -> Mapping[str, float]:
+        """`published`, which may be nothing."""
+        return self.published or {}
+
+    def check(self, cases: Sequence[str]) -> None:
+        """Refuses times of what is not planned.
+
+        Raises:
+          UserError: says which names there are.
+        """
+        known = ["target", *cases]
+        for name in self.times:
+            if name not in known:
+                raise UserError(f"published names {name!r}; choose from {', '.join(known)}.")
+        for name in self.calibrate_on:
+            if name not in self.times:
+                raise UserError(f"calibrate_on names {name!r}, which has no published time.")
+        if len(set(cases)) < len(cases):
+            raise UserError("two cases have the same name; give each its own.")
+
+
+def check_size(name: str, size: Any) -> None:
+    """Refuses what is no positive whole number.
+
+    Raises:
+      UserError: it is none.
+    """
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise UserError(f"{name}={size!r}; it must be a whole number, 1 or more.")
+
+
+@dataclasses.dataclass(frozen=True)
 class Outlook:
     """Everything that is predicted.
 
     Attributes:
       chip: whose rates hold.
       passes: by case.
-      published: seconds of a pass, by case; 'target' is the target's.
-      calibrate_on: which of them costs are fitted to.
-      alphas: chances of acceptance.
-      limit: longest draft.
-      offload: share of the target's weights on the host.
-      stages: of the target.
+      given: what else is assumed.
     """
 
     chip: Chip
     passes: Mapping[str, Passes | None]
-    published: Mapping[str, float]
-    calibrate_on: tuple[str, ...]
-    alphas: tuple[float, ...]
-    limit: int
-    offload: float
-    stages: int
+    given: Assumptions
 
     def as_dict(self) -> dict[str, Any]:
         """Costs, times of passes, and for every case and chance the best draft."""
@@ -135,19 +188,21 @@ class Outlook:
         costs = self._costs(ready)
         cases = [self._case(costs, name, one) for name, one in ready.items()]
         return {
-            "costs": dataclasses.asdict(costs) | {"calibrated_on": list(self.calibrate_on)},
-            "offload": self.offload,
-            "stages": self.stages,
-            "runtime_declines": self.offload > 0 or self.stages > 1,
-            "published": [self._compare(costs, name, ready) for name in self.published],
+            "costs": dataclasses.asdict(costs) | {"calibrated_on": list(self.given.calibrate_on)},
+            "offload": self.given.offload,
+            "stages": self.given.stages,
+            "runtime_declines": self.given.offload > 0 or self.given.stages > 1,
+            "published": [self._compare(costs, name, ready) for name in self.given.times],
             "cases": cases,
-            "best": [self._best(alpha, cases) for alpha in self.alphas],
+            "best": [self._best(alpha, cases) for alpha in self.given.alphas],
         }
 
     def _costs(self, ready: Mapping[str, Passes]) -> Costs:
-        if not self.calibrate_on:
+        if not self.given.calibrate_on:
             return Costs(self.chip.bandwidth, self.chip.flops, LATENCY, FIXED)
-        points = [(self._named(name, ready), self.published[name]) for name in self.calibrate_on]
+        points = [
+            (self._named(name, ready), self.given.times[name]) for name in self.given.calibrate_on
+        ]
         return latency.fit(self.chip, points)
 
     def _named(self, name: str, ready: Mapping[str, Passes]) -> Pass:
@@ -163,11 +218,11 @@ class Outlook:
         one = self._named(name, ready)
         return {
             "name": name,
-            "published": self.published[name],
+            "published": self.given.times[name],
             "predicted": costs.seconds(one),
-            "fitted": name in self.calibrate_on,
+            "fitted": name in self.given.calibrate_on,
             "latency_that_would_reproduce_it": latency.needed_latency(
-                costs, one, self.published[name]
+                costs, one, self.given.times[name]
             ),
         }
 
@@ -178,8 +233,8 @@ class Outlook:
             return record | {"alphas": []}
         record["draft"] = costs.seconds(draft)
         found = []
-        for alpha in self.alphas:
-            curve = latency.sweep(costs, target, draft, alpha, self.limit, chain=passes.chain)
+        for alpha in self.given.alphas:
+            curve = latency.sweep(costs, target, draft, alpha, self.given.limit, chain=passes.chain)
             top = latency.best(curve)
             rows = [dataclasses.asdict(one) for one in curve]
             found.append({"alpha": alpha, "best": dataclasses.asdict(top), "curve": rows})
@@ -188,7 +243,9 @@ class Outlook:
     def _elsewhere(self, target: Pass) -> Pass:
         """With the weights that a run could not have where they are asked to be."""
         return dataclasses.replace(
-            target, offloaded=self.offload * target.flops, stages=self.stages
+            target,
+            offloaded=self.given.offload * target.flops,
+            stages=self.given.stages,
         )
 
     def _best(self, alpha: float, cases: Sequence[dict[str, Any]]) -> dict[str, Any]:

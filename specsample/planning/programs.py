@@ -10,15 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specsample import decoding, sampling, trees
+from specsample import decoding, trees
 from specsample import layout as layouts
-from specsample.models.model import Model
 from specsample.partitioning import disjoint, states
 from specsample.partitioning import programs as singles
 from specsample.partitioning.elsewhere import Remote
-from specsample.partitioning.placements import Placement
 from specsample.planning import abstract
-from specsample.types import Commit, Params, Scores, TokenTree
+from specsample.planning.settings import Setting, commit_of, noise
+from specsample.types import Params, Scores, TokenTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,81 +70,6 @@ class Given:
         return self.target.commit(cache, fresh, path, count)
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """One way to run one pair.
-
-    Attributes:
-      target: placed, abstract.
-      drafter: static.
-      params: the drafter's, placed.
-      accept: static.
-      placement: resolved.
-      batch: rows.
-      context: tokens of a row that the cache has room for.
-    """
-
-    target: Model
-    drafter: Any
-    params: Any
-    accept: Any
-    placement: Placement
-    batch: int
-    context: int
-
-    @functools.cached_property
-    def both(self) -> Params:
-        """Parameters of target and drafter."""
-        return Params(self.target.params, self.params)
-
-    @functools.cached_property
-    def state(self) -> Any:
-        """Of a decoding row, placed as the programs leave it."""
-        return self._state(self.drafter)
-
-    def _state(self, drafter: Any) -> Any:
-        made = abstract.state(self.both, self.target.network, drafter, self.batch, self.context)
-        draft = abstract.on(made.draft, self.placement.draft)
-        return abstract.on(made.replace(draft=()), self.placement.target).replace(draft=draft)
-
-    def tree(self, nodes: int | None = None) -> TokenTree:
-        """Of `nodes`, as it arrives at the target; the drafter's own by default."""
-        if nodes is not None:
-            tokens = jax.ShapeDtypeStruct((self.batch, nodes), jnp.int32)
-            return abstract.on(jax.eval_shape(trees.chain, tokens), self.placement.target)
-
-        def propose(params, state):
-            noise = _noise(state, self.drafter)
-            static = {"target": self.target.network, "drafter": self.drafter}
-            return decoding.propose(params, state, noise, **static)
-
-        return abstract.on(jax.eval_shape(propose, self.both, self.state), self.placement.target)
-
-    @functools.cached_property
-    def on_host(self) -> bool:
-        """Whether the drafter leaves the devices to guess or to learn."""
-        drafter, static = self.drafter, {"target": self.target.network, "drafter": self.drafter}
-
-        def both(params, state, commit):
-            tree = decoding.propose(params, state, _noise(state, drafter), **static)
-            return tree, drafter.update(params.drafter, state.draft, commit)
-
-        traced = jax.make_jaxpr(both)(self.both, self.state, _commit(self))
-        return "callback" in str(traced)
-
-    @property
-    def bytes(self) -> dict[str, int]:
-        """Bytes on one device that stay there: weights, caches, and the rest of the state."""
-        state, placed = self.state, abstract.bytes_on_a_device
-        return {
-            "target weights": placed(self.target.params),
-            "draft weights": placed(self.params),
-            "target cache": placed(state.cache),
-            "draft state": placed(state.draft),
-            "rows": placed(state.replace(cache=(), draft=())),
-        }
-
-
 def score(setting: Setting, nodes: int) -> Program:
     """The target's pass over a chain of `nodes`."""
     target, layout = setting.target.network, setting.placement.target
@@ -161,14 +85,15 @@ def score(setting: Setting, nodes: int) -> Program:
 def accept(setting: Setting) -> Program:
     """Verdict and commit, with the scores given; the state is donated."""
     target, layout = setting.target.network, setting.placement.target
-    remote = Remote(setting.drafter)
+    remote: Any = Remote(setting.drafter)
+    given: Any = Given(target)
     state, tree = setting.state.replace(draft=()), setting.tree()
 
     def run(state, scores, tree):
         with layouts.using(layout):
             judged = decoding.judge(
-                Params(scores, ()), state, tree, _noise(state, remote),
-                target=Given(target), drafter=remote, accept=setting.accept,
+                Params(scores, ()), state, tree, noise(state, remote),
+                target=given, drafter=remote, accept=setting.accept,
             )  # fmt: skip
             static = {"target": target, "drafter": remote}
             state, commit = decoding.settle(Params((), ()), state, tree, judged, **static)
@@ -189,8 +114,8 @@ def propose(setting: Setting) -> Program:
 
     def run(params, state):
         with layouts.using(setting.placement.target):
-            noise = _noise(state, setting.drafter)
-            return decoding.propose(Params((), params), state, noise, **static)
+            uniforms = noise(state, setting.drafter)
+            return decoding.propose(Params((), params), state, uniforms, **static)
 
     state = setting.state.replace(cache=(), statistics=(), logprobs=())
     return Program("propose", jax.jit(run), (setting.params, state), {}, "draft")
@@ -204,7 +129,7 @@ def update(setting: Setting) -> Program:
         with layouts.using(setting.placement.target):
             return seen.update(params, draft, commit)
 
-    arguments = setting.state.draft, setting.params, _commit(setting)
+    arguments = setting.state.draft, setting.params, commit_of(setting)
     return Program("update", jax.jit(run, donate_argnums=0), arguments, {}, "draft")
 
 
@@ -237,33 +162,12 @@ def _apart(setting: Setting, static: dict[str, Any]) -> Iterator[Program]:
     head = abstract.on(jax.eval_shape(disjoint._head_of, state), placement.draft)
     drafting = {k: static[k] for k in ("target", "drafter")} | {"layout": placement.draft}
     tree = abstract.on(tree, placement.draft)
-    commit = abstract.on(_commit(setting), placement.draft)
+    commit = abstract.on(commit_of(setting), placement.draft)
     rows = setting.params, setting.state.draft, head, tree
     news = commit.replace(tree=None, logprobs=None), head.finish
     yield Program("follow", disjoint._follow, (*rows, *news), drafting, "draft")
     if placement.ahead:
         yield Program("guess", disjoint._guess, rows, drafting, "draft")
-
-
-def _commit(setting: Setting) -> Commit:
-    state, tree = setting.state.replace(draft=()), setting.tree()
-    remote, target = Remote(setting.drafter), setting.target.network
-
-    def run(params, state, tree):
-        static = {"target": target, "drafter": remote}
-        judged = decoding.judge(
-            params, state, tree, _noise(state, remote), accept=setting.accept, **static
-        )
-        return decoding.settle(params, state, tree, judged, **static)[1]
-
-    shapes = jax.eval_shape(run, Params(setting.target.params, ()), state, tree)
-    return abstract.on(shapes, setting.placement.target)
-
-
-def _noise(state: Any, drafter: Any) -> Any:
-    return sampling.noise(
-        state.keys, state.length, draws=drafter.draws, nodes=drafter.nodes, depth=drafter.depth
-    )
 
 
 def draft_pass(setting: Setting) -> Program:
