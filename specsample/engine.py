@@ -85,7 +85,8 @@ class Engine:
             raise UserError(f"{names} given beside a built drafter; give its name, or build it so.")
         if isinstance(accept, str):
             accept = _rule(accept)
-        self.model, self.accept, self.placement = model, accept, placement
+        self.model, self.placement = model, placement
+        self.accept: Any = accept
         self.drafter, drafter_params = drafter
         if placement is not None:
             drafter_params = states.place_drafter(self.drafter, drafter_params, placement.draft)

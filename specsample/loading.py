@@ -39,9 +39,13 @@ def load(
     places = None
     if layout is not None:
         config = checkpoints.load_config(path)
-        changes = {"dtype": dtype or config.dtype}
-        changes["scanned"] = config.scanned if scanned is None else scanned
-        network = LanguageModel(dataclasses.replace(config, **changes))
+        network = LanguageModel(
+            dataclasses.replace(
+                config,
+                dtype=dtype or config.dtype,
+                scanned=config.scanned if scanned is None else scanned,
+            )
+        )
         places = states.parameter_places(network, layout)
     config, params = checkpoints.load(path, dtype=dtype, scanned=scanned, shardings=places)
     return Model(name, LanguageModel(config), params, *_text_side(path))

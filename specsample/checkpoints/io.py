@@ -14,6 +14,7 @@ import jax
 from specsample.checkpoints import layout
 from specsample.errors import UserError
 from specsample.models.config import DecoderConfig
+from specsample.partitioning import hosts
 
 # Each is the module that reads it, imported when first needed: none of the packages behind them is
 # needed by the others.

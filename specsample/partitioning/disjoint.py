@@ -153,16 +153,16 @@ class Programs:
         if guess is not None and self._came_true(guess, commit, state):
             self.traffic.ahead += 1
             finish = send(state.finish, self.placement.draft, self.traffic)
-            follow = guess.state, guess.head.replace(finish=finish), guess.tree
+            own, head, tree = guess.state, guess.head.replace(finish=finish), guess.tree
         else:
             # Only what `update` reads crosses; the tree it came from is there already.
             news = commit.replace(tree=None, logprobs=None), state.finish
-            news = send(news, self.placement.draft, self.traffic)
+            commits, finish = send(news, self.placement.draft, self.traffic)
             self.traffic.dispatches += 1
-            follow = _follow(
-                params.drafter, draft.state, draft.head, draft.tree, *news, **self._draft
+            own, head, tree = _follow(
+                params.drafter, draft.state, draft.head, draft.tree, commits, finish, **self._draft
             )
-        return state.replace(draft=Draft(*follow, self._to_target(follow[2]))), commit
+        return state.replace(draft=Draft(own, head, tree, self._to_target(tree))), commit
 
     def _came_true(self, guess: Guess, commit: Commit, state: DecodeState) -> bool:
         """Whether every row that goes on committed all guesses, and then the token expected."""
@@ -220,10 +220,10 @@ def _judge(params, state, tree, *, target, drafter, accept, layout):
         return states.constrain(state), commit
 
 
-_drafting = functools.partial(jax.jit, static_argnames=("target", "drafter", "layout"))
+_PARTS = ("target", "drafter", "layout")
 
 
-@_drafting
+@functools.partial(jax.jit, static_argnames=_PARTS)
 def _propose(params, draft, head, *, target, drafter, layout):
     with layouts.using(layout):
         state = head.replace(draft=draft)
@@ -231,7 +231,7 @@ def _propose(params, draft, head, *, target, drafter, layout):
         return decoding.propose(Params((), params), state, _noise(state, drafter), **parts)
 
 
-@functools.partial(_drafting, donate_argnames=("draft", "head"))
+@functools.partial(jax.jit, static_argnames=_PARTS, donate_argnames=("draft", "head"))
 def _follow(params, draft, head, tree, commit, finish, *, target, drafter, layout):
     """Takes in a commit, and drafts the next tree."""
     with layouts.using(layout):
@@ -242,7 +242,7 @@ def _follow(params, draft, head, tree, commit, finish, *, target, drafter, layou
     return after, head, _propose(params, after, head, **parts)
 
 
-@_drafting
+@functools.partial(jax.jit, static_argnames=_PARTS)
 def _guess(params, draft, head, tree, *, target, drafter, layout):
     """The next step, drafter and tree, if this one is accepted whole."""
     parts = {"target": target, "drafter": drafter, "layout": layout}

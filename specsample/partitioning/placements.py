@@ -8,7 +8,7 @@ waits for its all-reduces, so a small draft model is faster on few chips than on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from specsample.errors import UserError
@@ -16,7 +16,7 @@ from specsample.layout import Layout
 from specsample.partitioning import meshes
 from specsample.partitioning.tables import TABLES
 
-Shape = Mapping[str, int] | tuple[tuple[str, int], ...]
+Shape = Any  # sizes by axis: a mapping, or pairs; `meshes.Sizes` once it is checked
 
 
 @dataclasses.dataclass(frozen=True)

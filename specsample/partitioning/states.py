@@ -108,7 +108,7 @@ def _cache(cache: KVCache) -> KVCache:
     )
 
 
-def describe(model: Model, layout: Layout) -> list[dict[str, Any]]:
+def describe(model: Model) -> list[dict[str, Any]]:
     """Which device holds which part of every parameter: `shards` gives it by device number."""
     rows = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(model.params):

@@ -82,24 +82,21 @@ def run(
     """Decodes a task into a folder, from where an earlier run of the same configuration stopped.
 
     Args:
-      model: loads the target.
+      model, draft_model: load the target, and the draft of drafters that use one.
       drafter: a module's `build`.
       acceptance: a rule's class.
       sampling: makes the controls; the task's stop strings are used if it names none.
       task: a name of `registry.TASKS`, or a file of JSON lines.
       output_dir: the folder; see `records`.
-      draft_model: loads a draft model, for drafters that use one.
       placement: makes a `partitioning` placement over all devices; None is one device.
       batch_size: rows at a time; no output depends on it.
       num_examples: the first so many prompts of the task; None is all.
-      seeds: each decodes all prompts.
-      num_decodes: completions of a prompt and seed.
+      seeds, num_decodes: each seed decodes all prompts, so many times each.
       configuration: describes this call, once everything is built; see `Folder`.
       progress: told completions so far and in all.
 
     Returns:
-      In the first process, the totals that also stand in the folder's summary, and more;
-      `docs/json.md` names the fields.
+      What `docs/json.md` describes, without totals in processes other than the first.
 
     Raises:
       UserError: before any decoding, for whatever cannot work.
