@@ -24,8 +24,14 @@ ifneq ($(WORKERS),0)
 PYTEST += -n $(WORKERS) --dist loadfile
 endif
 ifdef FAST
-PYTEST += -m "not slow"
+PYTEST += -m "not slow and not exhaustive"
 endif
+ifdef FULL
+PYTEST += -m ""
+endif
+
+# Plans compile for TPUs with libtpu, which exists for one platform.
+TPU := $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' '-')),$(STAMPS)/tpu)
 
 .PHONY: install demo test check check-full bench lock clean
 .DEFAULT_GOAL := install
@@ -37,10 +43,10 @@ install: $(STAMPS)/core
 demo: $(STAMPS)/core
 	$(BIN)/specsample demo $(ARGS)
 
-test: $(STAMPS)/test
+test: $(STAMPS)/test $(TPU)
 	$(PYTEST) $(ARGS)
 
-check: $(STAMPS)/test $(STAMPS)/dev
+check: $(STAMPS)/test $(STAMPS)/dev $(TPU)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -48,15 +54,16 @@ check: $(STAMPS)/test $(STAMPS)/dev
 	$(BIN)/python -m pytest -q tests/conformance/test_layers.py
 	$(PYTEST) $(ARGS)
 
-check-full: $(STAMPS)/data $(STAMPS)/bench check
+check-full: $(STAMPS)/data $(STAMPS)/bench
+	$(MAKE) check FULL=1
 
 bench: $(STAMPS)/bench
 	$(BIN)/specsample bench $(ARGS)
 
 # What .venv holds already stays as it is if `setup.py` permits it; what is missing is added.
 lock: | $(STAMPS)
-	$(INSTALL) --editable '.[test,dev,data,bench]'
-	$(BIN)/python scripts/lock.py core test dev data bench
+	$(INSTALL) --editable '.[test,dev,data,bench,tpu]'
+	$(BIN)/python scripts/lock.py core test dev data bench tpu
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .cache .pytest_cache .ruff_cache .hypothesis

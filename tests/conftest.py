@@ -7,10 +7,10 @@ from pathlib import Path
 # `SPECSAMPLE_TEST_PLATFORM=tpu make test` runs the suite on another kind of device.
 os.environ["JAX_PLATFORMS"] = os.environ.get("SPECSAMPLE_TEST_PLATFORM", "cpu")
 
-# Meshes are tested on eight virtual devices; everything else uses the first one.
-FLAG = "--xla_force_host_platform_device_count"
-if FLAG not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAG}=8".strip()
+# Meshes are tested on eight virtual devices; everything else uses the first one. Later flags win.
+os.environ["XLA_FLAGS"] = (
+    f"--xla_force_host_platform_device_count=8 {os.environ.get('XLA_FLAGS', '')}"
+)
 
 import jax
 import jaxtyping

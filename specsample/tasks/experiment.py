@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,16 +82,18 @@ def run(
     """Decodes a task into a folder, from where an earlier run of the same configuration stopped.
 
     Args:
-      model, draft_model: load the target, and the draft of drafters that use one.
+      model: loads the target.
       drafter: a module's `build`.
       acceptance: a rule's class.
       sampling: makes the controls; the task's stop strings are used if it names none.
       task: a name of `registry.TASKS`, or a file of JSON lines.
       output_dir: the folder; see `records`.
+      draft_model: loads the draft model of drafters that use one.
       placement: makes a `partitioning` placement over all devices; None is one device.
       batch_size: rows at a time; no output depends on it.
       num_examples: the first so many prompts of the task; None is all.
-      seeds, num_decodes: each seed decodes all prompts, so many times each.
+      seeds: each decodes all prompts.
+      num_decodes: completions of a prompt and seed.
       configuration: describes this call, once everything is built; see `Folder`.
       progress: told completions so far and in all.
 
@@ -101,15 +103,13 @@ def run(
     Raises:
       UserError: before any decoding, for whatever cannot work.
     """
-    _check_text(task=task, output_dir=output_dir)
+    _check_places(task, output_dir)
     controls, chosen = sampling(), registry.load(task)
     _check(controls, batch_size, num_examples, seeds, num_decodes, placement)
-    _on_first(lambda: files.check_folder(Path(output_dir)))
-    controls = dataclasses.replace(controls, stop=controls.stop or chosen.stop)
     engine = _engine(model, draft_model, drafter, acceptance, placement)
+    controls = dataclasses.replace(controls, stop=controls.stop or chosen.stop)
     examples = chosen.examples[:num_examples]
-    jobs = list(_jobs(engine.model, examples, seeds, num_decodes))
-    _preflight(engine, jobs, controls)
+    jobs = _preflight(engine, _jobs(engine.model, examples, seeds, num_decodes), controls)
     with contextlib.ExitStack() as stack:
         folder = _on_first(lambda: stack.enter_context(_open(output_dir, configuration, jobs)))
         resumed = hosts.share(0 if folder is None else len(folder.records))
@@ -151,10 +151,11 @@ def _open(output_dir: str, configuration: Callable[[], str], jobs: Sequence[Job]
     return folder
 
 
-def _check_text(**texts) -> None:
-    for name, text in texts.items():
+def _check_places(task: Any, output_dir: Any) -> None:
+    for name, text in {"task": task, "output_dir": output_dir}.items():
         if not isinstance(text, str) or not text:
             raise UserError(f"{name}={text!r}; it must be a text that is not empty.")
+    _on_first(lambda: files.check_folder(Path(output_dir)))
 
 
 def _check(controls, batch_size, num_examples, seeds, num_decodes, placement) -> None:
@@ -211,8 +212,9 @@ def _jobs(model: Model, examples, seeds, num_decodes: int) -> Iterator[Job]:
                 index += 1
 
 
-def _preflight(engine: Engine, jobs: Sequence[Job], controls: Sampling) -> None:
+def _preflight(engine: Engine, jobs: Iterable[Job], controls: Sampling) -> list[Job]:
     """Refuses a prompt now that would be refused after hours of work."""
+    jobs = list(jobs)
     context = engine.model.network.context
     for job in jobs:
         if not 0 < len(job.ids) <= context:
@@ -225,6 +227,7 @@ def _preflight(engine: Engine, jobs: Sequence[Job], controls: Sampling) -> None:
     batch = prepare(engine.model, [jobs[0].ids], controls)
     engine.check(batch)
     batch.controls(engine.model)
+    return jobs
 
 
 def _check_records(folder: Folder, jobs: Sequence[Job]) -> None:

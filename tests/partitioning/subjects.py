@@ -95,7 +95,7 @@ def devices(count):
 
 
 def place(kind, data, parts):
-    """A placement whose target lies on a mesh of `data` x `parts`, a disjoint drafter on two more."""
+    """A placement whose target lies on a mesh of `data` x `parts`."""
     shape, count = mesh(data, parts), data * parts
     if kind == "shared":
         return Shared(shape).resolve(devices(count))
