@@ -13,7 +13,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 
 
 def test_there_are_notebooks():
-    assert [path.stem for path in NOTEBOOKS] == ["01_one_step", "02_exactness"]
+    assert [path.stem for path in NOTEBOOKS] == ["01_one_step", "02_exactness", "03_meshes"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -37,7 +37,9 @@ LLAMA_7B = DecoderConfig(
 )
 # A tenth of the layers at three quarters of the width, as in Chen et al. (2023,
 # https://arxiv.org/abs/2302.01318, 4 billion parameters that draft for 70).
-WIDE_SHALLOW = dataclasses.replace(LLAMA_7B, width=3072, layers=3, heads=24, kv_heads=24, mlp_dim=8192)
+WIDE_SHALLOW = dataclasses.replace(
+    LLAMA_7B, width=3072, layers=3, heads=24, kv_heads=24, mlp_dim=8192
+)
 TINY = dataclasses.replace(
     LLAMA_7B, vocab_size=256, width=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp_dim=128
 )
