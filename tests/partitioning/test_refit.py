@@ -1,5 +1,7 @@
 """Heads are copied and vocabularies padded so that a mesh can cut them; logits stay."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +32,7 @@ def test_a_refitted_model_has_the_same_logits(name, scanned):
     cache = model.init(params, flavours.prompt(2), 8)
     wanted = flavours.score(model, params, cache, tree).logits
     if scanned:
-        config = dataclasses_replace(config, scanned=True)
+        config = dataclasses.replace(config, scanned=True)
         params = checkpoints.stack_layers(params)
     other, changed = fitted(config, params, 4)  # two heads become four; 29 ids become 32 rows
     assert other.config.kv_heads == 4 and other.config.vocab_rows == 32
@@ -43,10 +45,26 @@ def test_a_refitted_model_has_the_same_logits(name, scanned):
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-def dataclasses_replace(config, **changes):
-    import dataclasses
+def test_an_mlp_is_padded_to_whole_tiles_where_that_costs_little():
+    wide = dataclasses.replace(subjects.CONFIG, heads=16, mlp_dim=22016)
+    assert refit.refit(wide, 16).mlp_dim == 16 * 1408
+    assert refit.refit(dataclasses.replace(wide, mlp_dim=11008), 16).mlp_dim == 11008
+    assert refit.refit(wide, 1) == wide
 
-    return dataclasses.replace(config, **changes)
+
+@pytest.mark.parametrize("name", flavours.CONFIGS)
+def test_padding_of_every_kind_of_mlp_changes_no_logit(name):
+    config = flavours.CONFIGS[name]
+    model, params = flavours.build(config)
+    new = dataclasses.replace(config, mlp_dim=24)
+    other = LanguageModel(new, chunk=4)
+    tree = flavours.tree(flavours.tokens(5, 2, 6), tuple(range(-1, 5)))
+    cache = model.init(params, flavours.prompt(2), 8)
+    wanted = flavours.score(model, params, cache, tree).logits
+    changed = refit.refit_params(config, new, params)
+    np.testing.assert_allclose(
+        flavours.score(other, changed, cache, tree).logits, wanted, atol=1e-5
+    )
 
 
 def test_what_fits_already_stays():
