@@ -1,256 +1,192 @@
 """The prepared benchmark of one accelerator: a 7B target, a wide-shallow draft, a few minutes.
 
 Weights are made up on the device (`synthetic`), acceptance is set (`rehearsal`), and measurements
-are taken most important first until the time is up (`budget`).
+are taken most important first (`session`) until the time is up (`budget`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import gc
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
-from specsample.bench import memory, prediction, synthetic, timing
-from specsample.bench.budget import Budget, measure
+from specsample.bench import memory, prediction, timing
+from specsample.bench.budget import Budget
 from specsample.bench.figures import Figure
 from specsample.bench.prediction import Costs, Curve
-from specsample.bench.rehearsal import Actor, Stage, Way
-from specsample.bench.timing import Spread, Timings
+from specsample.bench.session import QUICK, Plan, Session
+from specsample.bench.timing import Spread
 from specsample.errors import UserError
 from specsample.models.config import DecoderConfig
 from specsample.models.model import Model
 
-ALPHAS = (0.6, 0.8)
 
+def run(quick: bool = False, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Measures.
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What is measured, and with what.
-
-    Attributes:
-      target: as it should be; layers that do not fit are left away.
-      draft: the wide and shallow one.
-      limit: seconds for everything.
-      program: expected for the first program.
-      prompt: tokens before decoding.
-      tokens: to decode.
-      repeats: passes in one program.
-      streamed: bytes of the array that is streamed.
-      seconds: that the rounds of one measurement may take.
-      rounds: fewest and most.
-      first: blocks that goals and the first predictions need; 1 and 8 are among them.
-      later: other points of the curve.
-      gammas: draft lengths, the most important first.
-    """
-
-    target: DecoderConfig = synthetic.LLAMA_7B
-    draft: DecoderConfig = synthetic.WIDE_SHALLOW
-    limit: float = 330.0
-    program: float = 10.0
-    prompt: int = 32
-    tokens: int = 192
-    repeats: int = 8
-    streamed: int = 2 * memory.GIB
-    seconds: float = 6.0
-    rounds: tuple[int, int] = (2, 7)
-    first: tuple[int, ...] = (1, 4, 8)
-    later: tuple[int, ...] = (2, 16, 32, 64)
-    gammas: tuple[int, ...] = (3, 7, 5)
-
-
-QUICK = Plan(
-    synthetic.TINY,
-    synthetic.TINY_DRAFT,
-    limit=60.0,
-    program=1.0,
-    prompt=8,
-    tokens=24,
-    repeats=2,
-    streamed=8 * 2**20,
-    seconds=0.5,
-    rounds=(1, 3),
-    later=(2, 16),
-    gammas=(3,),
-)
-SLACK = 3 * memory.GIB // 2  # for cache, activations, and what else lives on the device
-
-
-@dataclasses.dataclass
-class Bench:
-    """The measurements, and what they found.
-
-    Attributes:
-      plan: what to measure.
-      budget: time.
+    Args:
+      quick: a tiny model, to see that everything works; its figures say nothing.
       say: told what is going on.
-      speeds: bytes a second of streaming programs.
-      curve: seconds of passes by tokens.
-      plain: seconds of a plain step, round by round.
-      outside: share of a step outside passes, by name.
-      block: T(8) / T(1).
-      decodes: a record for each draft length and acceptance, before predictions.
-      draft_pass: seconds of a draft pass by itself.
+
+    Returns:
+      As docs/json.md describes it, with `Figure` and `Spread` objects in it.
+
+    Raises:
+      UserError: there is no accelerator, or another process is measuring.
     """
-
-    plan: Plan
-    budget: Budget
-    say: Callable[[str], None]
-    speeds: dict[str, Spread] = dataclasses.field(default_factory=dict)
-    curve: dict[int, Spread] = dataclasses.field(default_factory=dict)
-    plain: Spread | None = None
-    outside: dict[str, Spread] = dataclasses.field(default_factory=dict)
-    block: Spread | None = None
-    decodes: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    draft_pass: Spread | None = None
-
-    def run(self) -> tuple[Model, Model]:
-        """Takes all measurements in order; returns target and draft."""
-        streamed = self.plan.streamed
-        room = memory.room()
-        streamed = streamed if room is None else min(streamed, room // 4)
-        found = self._take("streaming", 3, lambda: memory.stream(streamed, 9))
-        self.speeds = found or {}
-        gc.collect()  # what was streamed makes room for weights
-        self.say("making weights")
-        draft = synthetic.counting("wide-shallow", form(self.plan.draft))
-        target = _make("llama-7b-shaped", form(self.plan.target))
-        stage = self._take("prompt", 1, lambda: Stage(target, self.plan.prompt, self.plan.tokens))
-        if stage is None:
-            return target, draft
-        tokens = self._take("plain decoding", 1 + len(self.plan.first), lambda: self._first(stage))
-        if tokens is not None:
-            self._speculate(stage, draft, tokens)
-        return target, draft
-
-    def _speculate(self, stage: Stage, draft: Model, tokens: Any) -> None:
-        head, *rest = self.plan.gammas
-        self._take(f"simulated, gamma {head}", 1, lambda: self._simulated(stage, tokens, head))
-        actor = self._take("draft pass", 2, lambda: self._draft(stage, draft))
-        if actor is not None:
-            self._rehearse(stage, tokens, head, actor)
-        for count in self.plan.later:
-            self._take(f"T({count})", 1, lambda count=count: self._later(stage, count))
-        for gamma in rest:
-            self._take(
-                f"simulated, gamma {gamma}", 1, lambda g=gamma: self._simulated(stage, tokens, g)
-            )
-            if actor is not None:
-                self._rehearse(stage, tokens, gamma, actor)
-
-    def _take(self, name: str, programs: int, measure: Callable[[], Any]) -> Any:
-        self.say(name)
-        return self.budget.take(name, programs, measure)
-
-    def _measure(self, calls: dict[Any, Callable[[], Any]]) -> Timings:
-        return measure(calls, self.plan.seconds, *self.plan.rounds)
-
-    def _first(self, stage: Stage) -> Any:
-        """Plain decoding among the passes that goals compare; returns its tokens."""
-        plain = stage.plain()
-        calls: dict[Any, Any] = {n: stage.passes(n, self.plan.repeats) for n in self.plan.first}
-        timings = self._measure(calls | {"plain": plain})
-        for count in self.plan.first:
-            self.curve[count] = _over(timings.seconds[count], self.plan.repeats)
-        self.plain = _over(timings.seconds["plain"], self.plan.tokens)
-        self.block = timings.ratio(8, 1)
-        scale = self.plan.tokens / self.plan.repeats
-        self.outside["plain"] = _rest(timings, 1, "plain", scale)
-        tokens = plain.ended[0][0]
-        plain.outcome(tokens)
-        return tokens
-
-    def _later(self, stage: Stage, count: int) -> None:
-        timings = self._measure({count: stage.passes(count, self.plan.repeats)})
-        self.curve[count] = _over(timings.seconds[count], self.plan.repeats)
-
-    def _simulated(self, stage: Stage, tokens: Any, gamma: int) -> None:
-        ways = {alpha: stage.simulated(gamma, alpha, tokens) for alpha in ALPHAS}
-        self._race("simulated", stage, gamma, ways, tokens)
-
-    def _rehearse(self, stage: Stage, tokens: Any, gamma: int, actor: Actor) -> None:
-        def race():
-            ways = {alpha: stage.rehearsed(gamma, alpha, tokens, actor) for alpha in ALPHAS}
-            self._race("wide-shallow", stage, gamma, ways, tokens)
-
-        self._take(f"wide-shallow, gamma {gamma}", 1, race)
-
-    def _race(
-        self, drafter: str, stage: Stage, gamma: int, ways: dict[float, Way], tokens: Any
-    ) -> None:
-        """Plain decoding and both acceptances in turn, and the pass that their steps hold."""
-        nodes = gamma + 1
-        calls: dict[Any, Any] = {"plain": stage.plain(), **ways}
-        known = nodes in self.plan.first
-        if known:
-            calls["pass"] = stage.passes(nodes, self.plan.repeats)
-        timings = self._measure(calls)
-        for alpha, way in ways.items():
-            outcome = way.outcome(tokens)
-            counters = outcome.statistics.counters
-            steps = counters["target_passes"] / outcome.calls
-            seconds = timings.seconds[alpha]
-            step = _over(seconds, steps)
-            if known:
-                scale = steps / self.plan.repeats
-                rest = _rest(timings, "pass", alpha, scale)
-                self.outside[f"{drafter}, gamma {gamma}, alpha {alpha}"] = rest
-            self.decodes.append({
-                "drafter": drafter,
-                "gamma": gamma,
-                "alpha_set": alpha,
-                "alpha": outcome.statistics.alpha,
-                "tau": outcome.statistics.tau,
-                "equal": outcome.equal,
-                "calls": outcome.calls,
-                "measured": {
-                    "tokens_per_second": Spread.of([stage.tokens / one for one in seconds]),
-                    "step": step,
-                    "speedup": timings.ratio("plain", alpha),
-                },
-            })  # fmt: skip
-
-    def _draft(self, stage: Stage, draft: Model) -> Actor:
-        actor = stage.actor(draft)
-        timings = self._measure({"draft": actor.passes(self.plan.repeats)})
-        self.draft_pass = _over(timings.seconds["draft"], self.plan.repeats)
-        return actor
+    device = jax.devices()[0]
+    if device.platform == "cpu" and not quick:
+        raise UserError(
+            "no accelerator: JAX sees only the CPU. Install jax[cuda12] or jax[tpu] where there is "
+            "one, or add --quick for a tiny model."
+        )
+    plan = QUICK if quick else Plan()
+    with timing.exclusive():
+        before = timing.conditions()
+        budget = Budget(plan.limit, plan.program)
+        session = Session(plan, budget, say)
+        target, draft = session.run()
+        after = timing.conditions()
+    result = {
+        "preset": "accelerator",
+        "quick": quick,
+        "chip": _chip(device, session.speeds),
+        "target": _model(target, plan.target),
+        "draft": _model(draft, plan.draft),
+        "plain": _plain(session, target),
+        "curve": {"slots": session.slots, "score": session.curve},
+        "draft_pass": session.draft_pass,
+        "outside_passes": session.outside,
+        "decoding": _predicted(session, target),
+        "left_out": budget.left_out,
+        "seconds": budget.spent,
+        "conditions": {"before": before, "after": after},
+    }
+    return result | {"figures": figures(result, session)}
 
 
-def form(config: DecoderConfig) -> DecoderConfig:
-    """Layers spelt out or scanned, as the platform runs them best.
+def record(found: Any) -> Any:
+    """What `run` returns, for JSON."""
+    if isinstance(found, Spread | Figure):
+        return found.as_dict()
+    if isinstance(found, dict):
+        return {str(key): record(value) for key, value in found.items()}
+    return [record(one) for one in found] if isinstance(found, list | tuple) else found
 
-    A GPU copies each scanned layer's weights before it multiplies them with two tokens or more,
-    which triples what a pass reads and writes. Spelt out, its compiler meets the same kernels in
-    every layer and builds them once: 32 layers took it no longer than a scan. A TPU reads scanned
-    weights where they lie.
+
+def _chip(device: Any, speeds: dict[str, Spread]) -> dict[str, Any]:
+    return {
+        "name": device.device_kind,
+        "platform": device.platform,
+        "memory": memory.capacity(),
+        "data_sheet": memory.data_sheet(device.device_kind),
+        "streaming": speeds,
+        "fastest": max((one.median for one in speeds.values()), default=None),
+    }
+
+
+def _model(model: Model, wanted: DecoderConfig) -> dict[str, Any]:
+    config: DecoderConfig = model.network.config
+    return {
+        "name": model.name,
+        "layers": config.layers,
+        "layers_wanted": wanted.layers,
+        "width": config.width,
+        "heads": config.heads,
+        "mlp_dim": config.mlp_dim,
+        "vocabulary": config.vocab_size,
+        "dtype": config.dtype,
+        "scanned": config.scanned,
+        "bytes": model.bytes,
+    }
+
+
+def _plain(session: Session, target: Model) -> dict[str, Any] | None:
+    if session.plain is None:
+        return None
+    config: DecoderConfig = target.network.config
+    plan, step = session.plan, session.plain
+    of_a_token = 2 * config.layers * config.kv_heads * config.head_dim * 2
+    cached = plan.prompt + plan.tokens // 2
+    return {
+        "step": step,
+        "tokens_per_second": Spread(1 / step.median, 1 / step.high, 1 / step.low, step.samples),
+        "bytes_per_step": {
+            "weights": target.bytes - target.params["embedder"]["embedding"].nbytes,
+            "cache": cached * of_a_token,
+        },
+    }
+
+
+def _predicted(session: Session, target: Model) -> list[dict[str, Any]]:
+    """Measured decodings, each with what the cost model makes of passes measured by themselves."""
+    if session.plain is None:
+        return session.decodes
+    device = jax.devices()[0]
+    score = {count: spread.median for count, spread in session.curve.items()}
+    curve = Curve(score, score, session.slots, target.name, device.platform, device.device_kind)
+    done = []
+    for case in session.decodes:
+        gamma, alpha = case["gamma"], case["alpha"]
+        works = case["drafter"] != "simulated"
+        predicted = None
+        if alpha is not None and (session.draft_pass or not works):
+            one = session.draft_pass.median if works and session.draft_pass else 0.0
+            passes = gamma if works else 0
+            costs = Costs(curve, session.plain.median, one * passes, gamma, passes)
+            predicted = dataclasses.asdict(prediction.predict(costs, alpha, (gamma,)))
+            predicted["tokens_per_second"] = predicted["tokens"] / predicted["step"]
+            predicted["block_measured"] = gamma + 1 in session.curve
+        measured = case["measured"] | {"proposal": _proposal(case, session.decodes)}
+        done.append(case | {"measured": measured, "predicted": predicted})
+    return done
+
+
+def _proposal(case: dict[str, Any], cases: list[dict[str, Any]]) -> float | None:
+    """Seconds of a step beyond those of the same step with drafts that cost nothing."""
+    if case["drafter"] == "simulated":
+        return None
+    for other in cases:
+        same = all(case[name] == other[name] for name in ("gamma", "alpha_set"))
+        if same and other["drafter"] == "simulated":
+            return case["measured"]["step"].median - other["measured"]["step"].median
+    return None
+
+
+def figures(result: dict[str, Any], session: Session) -> list[Figure]:
+    """The goals beside what was measured.
+
+    Args:
+      result: of `run`, without figures.
+      session: that was measured.
     """
-    return dataclasses.replace(config, scanned=jax.default_backend() == "tpu")
-
-
-def _make(name: str, config: DecoderConfig) -> Model:
-    """The target with as many layers as the device takes."""
-    room = memory.room()
-    config = synthetic.fit(config, None if room is None else room - SLACK)
-    while True:
-        try:
-            return synthetic.counting(name, config)
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-        if config.layers == 1:
-            raise UserError("the device has no room for one layer of the target; use --quick.")
-        gc.collect()
-        config = dataclasses.replace(config, layers=config.layers * 3 // 4)
-
-
-def _over(seconds: Any, parts: float) -> Spread:
-    return Spread.of([one / parts for one in seconds])
-
-
-def _rest(timings: Timings, passes: Any, loop: Any, scale: float) -> Spread:
-    """Share of a loop that `scale` times the passes do not explain, round by round."""
-    pairs = zip(timings.seconds[passes], timings.seconds[loop], strict=True)
-    return Spread.of([1 - scale * one / whole for one, whole in pairs])
+    chip, plain = result["chip"], result["plain"]
+    layers = "{layers} of {layers_wanted} layers".format(**result["target"])
+    found = []
+    for name, title, speed in (
+        ("bandwidth", "streaming on this device", chip["fastest"]),
+        ("bandwidth-sheet", "the data sheet", chip["data_sheet"]),
+    ):
+        share, note = None, "not known"
+        if speed is not None:
+            note = f"{speed / 1e9:.0f} GB/s, {layers}"
+        if speed is not None and plain is not None:
+            limit = sum(plain["bytes_per_step"].values()) / speed
+            step = plain["step"]
+            share = Spread(limit / step.median, limit / step.high, limit / step.low, step.samples)
+        title = f"plain decoding / limit of the memory's bandwidth, by {title}"
+        found.append(Figure(name, title, 0.75, False, share, "", note))
+    found.append(Figure("block-8", "T(8) / T(1)", 1.1, True, session.block, "", layers))
+    first = session.plan.gammas[0]
+    labels = {"outside-plain": "plain"}
+    labels["outside-speculative"] = f"simulated, gamma {first}, alpha 0.8"
+    for name, label in labels.items():
+        share = session.outside.get(label)
+        if share is not None:
+            ends = (100 * share.median, 100 * share.low, 100 * share.high)
+            share = Spread(*ends, share.samples)
+        title = "time outside the target's passes"
+        found.append(Figure(name, title, 5.0, True, share, "%", label))
+    return found

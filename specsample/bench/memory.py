@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specsample.bench.timing import Spread, interleave
+from specsample.bench.budget import measure
+from specsample.bench.timing import Spread
 from specsample.planning.chips import CHIPS
 
 GIB = 2**30
@@ -85,12 +86,12 @@ def _statistics() -> dict[str, int]:
     return jax.devices()[0].memory_stats() or {}
 
 
-def stream(size: int, rounds: int) -> dict[str, Spread]:
+def stream(size: int, seconds: float) -> dict[str, Spread]:
     """Bytes a second of programs that do little but read, or read and write.
 
     Args:
       size: bytes of the array that is read.
-      rounds: measured ones.
+      seconds: that the measured rounds may take together.
 
     Returns:
       'read' (sums of rows), 'copy' (what is read and what is written both count) and 'product' (a
@@ -103,11 +104,10 @@ def stream(size: int, rounds: int) -> dict[str, Spread]:
         "copy": lambda: _copy(matrix),
         "product": lambda: _product(matrix, vector),
     }
-    timings = interleave(calls, rounds, warmup=2)
+    timings = measure(calls, seconds, 3, 15)
     moved = {name: matrix.nbytes * (2 if name == "copy" else 1) for name in calls}
     speeds = {
-        name: Spread.of([moved[name] / seconds for seconds in timings.seconds[name]])
-        for name in calls
+        name: Spread.of([moved[name] / spent for spent in timings.seconds[name]]) for name in calls
     }
     matrix.delete()
     return speeds

@@ -28,7 +28,7 @@ from specsample.requests import prepare
 from specsample.types import Params, Statistics, TokenTree
 
 SEEDS = 16  # random streams that calls take in turn
-_FOREVER = np.int32(2**31 - 1)
+_FOREVER = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,14 +124,14 @@ class Outcome:
     """What calls of one way of decoding came to.
 
     Attributes:
-      statistics: of all of them, as `analysis.summarise` adds them up.
+      summary: counters of all of them.
+      steps: of each.
       equal: calls whose tokens are those of plain decoding.
-      calls: all.
     """
 
-    statistics: analysis.Summary
+    summary: analysis.Summary
+    steps: tuple[int, ...]
     equal: int
-    calls: int
 
 
 @dataclasses.dataclass
@@ -153,21 +153,22 @@ class Way:
         self.ended.append(self.run(next(self.starts)))
         return self.ended[-1]
 
-    def outcome(self, tokens: Any) -> Outcome:
-        """Adds up all calls.
+    def outcome(self, tokens: Any, count: int) -> Outcome:
+        """What the last calls came to.
 
         Args:
           tokens: of plain decoding.
+          count: how many calls.
 
         Raises:
           FloatingPointError: a call met logits that are not finite.
         """
-        ended = jax.device_get(self.ended)
+        ended = jax.device_get(self.ended[-count:])
         if any(fault.any() for _, _, fault in ended):
             raise FloatingPointError("logits of the made-up model are not finite")
         rows = jax.tree.map(lambda *x: np.concatenate(x), *[counts for _, counts, _ in ended])
         equal = sum(bool((mine == np.asarray(tokens)).all()) for mine, _, _ in ended)
-        return Outcome(analysis.summarise(rows), equal, len(ended))
+        return Outcome(analysis.summarise(rows), tuple(rows.target_passes.tolist()), equal)
 
 
 class Stage:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from specsample.cli import _models, _output
+from specsample.errors import UserError
 
 # As in `bench.suite`, which is not imported before it is needed.
 FIGURES = "block, plain, bandwidth, lookup, peer, prediction, law, compilations, startup"
@@ -12,38 +14,70 @@ FIGURES = "block, plain, bandwidth, lookup, peer, prediction, law, compilations,
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    parser.add_argument(
-        "--model", default=_models.DEFAULT, help="as `generate` takes it (%(default)s)"
-    )
+    parser.add_argument("--model", help=f"as `generate` takes it ({_models.DEFAULT})")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), help="of weights and activations"
     )
     parser.add_argument("--figures", metavar="NAME,...", help=f"only these of {FIGURES}")
+    parser.add_argument(
+        "--preset",
+        choices=("accelerator",),
+        help="'accelerator': a 7B target and a wide-shallow draft with made-up weights on one TPU "
+        "or GPU, in under 6 minutes; no figure above, and no model, is asked for",
+    )
     parser.add_argument(
         "--quick", action="store_true", help="a rough look: few rounds, prompts and tokens"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measures, prints a table and writes JSON."""
+    """Measures, prints tables and writes JSON."""
     _output.check_writable(args.json)
+    if args.preset == "accelerator":
+        return _accelerator(args)
     from rich.console import Console
 
-    from specsample.bench import report, suite, timing
+    from specsample.bench import report, suite
     from specsample.bench.figures import Workbench
 
     names = [name.strip() for name in args.figures.split(",")] if args.figures else None
     suite.choose(names)
-    model = _models.load(args.model, args.dtype)
+    model = _models.load(args.model or _models.DEFAULT, args.dtype)
     with _output.status("measuring") as say:
         bench = Workbench(model, args.quick, say)
         result = suite.run(bench, names)
+    _warn_if_busy(result)
+    Console().print(report.figures_table(result["figures"]))
+    _output.write_json(args.json, report.record(result))
+    return 0
+
+
+def _accelerator(args: argparse.Namespace) -> int:
+    for name in ("model", "figures", "dtype"):
+        if getattr(args, name) is not None:
+            raise UserError(
+                f"--{name} {getattr(args, name)} beside --preset accelerator, which has models and "
+                f"figures of its own; leave one of them out."
+            )
+    from rich.console import Console
+
+    from specsample.bench import accelerator, accelerator_report
+
+    with _output.status("measuring") as say:
+        result = accelerator.run(args.quick, say)
+    _warn_if_busy(result)
+    for table in accelerator_report.tables(result):
+        Console().print(table)
+    _output.write_json(args.json, accelerator.record(result))
+    return 0
+
+
+def _warn_if_busy(result: dict[str, Any]) -> None:
+    from specsample.bench import timing
+
     before = result["conditions"]["before"]
     if not timing.quiet(before["load_average"], before["cores"]):
         _output.warn(
             f"the load average was {before['load_average'][0]} on {before['cores']} cores before "
             "anything was measured; figures of a busy machine are not comparable."
         )
-    Console().print(report.figures_table(result["figures"]))
-    _output.write_json(args.json, report.record(result))
-    return 0
