@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from specsample.bench import checks, decodes, passes, timing
+from specsample.bench import checks, decodes, passes, placements, timing
 from specsample.bench.figures import Figure, Workbench
 from specsample.errors import UserError
 
@@ -20,6 +20,7 @@ GROUPS: dict[str, Group] = {
     "prediction": checks.predicted,
     "law": passes.law,
     "compilations": checks.compilations,
+    "placements": placements.placements,
     "startup": checks.startup,
 }
 

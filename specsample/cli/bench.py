@@ -9,7 +9,9 @@ from specsample.cli import _models, _output
 from specsample.errors import UserError
 
 # As in `bench.suite`, which is not imported before it is needed.
-FIGURES = "block, plain, bandwidth, lookup, peer, prediction, law, compilations, startup"
+FIGURES = (
+    "block, plain, bandwidth, lookup, peer, prediction, law, compilations, placements, startup"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
