@@ -1,5 +1,6 @@
 """Virtual devices, float32 that means it, and no silent broadcasting; shapes are checked."""
 
+import gc
 import os
 import platform
 from pathlib import Path
@@ -36,3 +37,16 @@ jaxtyping.install_import_hook("specsample", "tests.shapes.checked")
 def key() -> jax.Array:
     """A key for tests that need any one."""
     return jax.random.key(0)
+
+
+MAPS = Path("/proc/self/maps")
+MANY = 20_000  # memory maps; a process may have 65,530, and every compiled program takes a few
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_programs():
+    """Lets go of compiled programs now and then: thousands of them end in a crash, not an error."""
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY:
+        jax.clear_caches()
+        gc.collect()
