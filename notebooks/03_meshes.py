@@ -44,7 +44,7 @@ def model(name, seed, layers):
     return Model(name, network, network.init_params(jax.random.key(seed)))
 
 
-target, draft = model("target", 0, layers=2), model("draft", 1, layers=1)
+target, draft = model("target", 0, layers=1), model("draft", 1, layers=1)
 prompts = [[1, 2, 3, 4, 5], [9, 8], [7, 7, 7, 7], [30, 31, 32]]
 rows = [Sampling(max_new_tokens=12, temperature=t) for t in (0.0, 0.7, 1.0, 1.0)]
 

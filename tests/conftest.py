@@ -1,6 +1,5 @@
 """Virtual devices, float32 that means it, and no silent broadcasting; shapes are checked."""
 
-import gc
 import os
 import platform
 from pathlib import Path
@@ -49,4 +48,3 @@ def _few_programs():
     yield
     if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY:
         jax.clear_caches()
-        gc.collect()

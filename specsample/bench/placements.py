@@ -20,14 +20,13 @@ from specsample.models.config import DecoderConfig
 from specsample.models.model import Model
 from specsample.models.target import LanguageModel
 from specsample.options import Sampling
-from specsample.partitioning import Disjoint, Reshaped, Shared
+from specsample.partitioning import Disjoint, Shared
 from specsample.requests import prepare
 
 ROWS, TOKENS, GAMMA = 4, 24, 3
-WIDE, NARROW = {"data": 2, "model": 4}, {"data": 2, "model": 2}
+NARROW = {"data": 2, "model": 2}
 PLACEMENTS = {
-    "shared": Shared(WIDE),
-    "reshaped": Reshaped(WIDE, {"data": 2, "replica": 2, "model": 2}),
+    "shared": Shared(NARROW | {"replica": 2}),
     "disjoint": Disjoint(NARROW, NARROW),
     "disjoint, match": Disjoint(NARROW, NARROW),
     "ahead": Disjoint(NARROW, NARROW, ahead=True),

@@ -231,7 +231,7 @@ def test_processes_of_this_machine_do_one_job(tiny_run, tmp_path):
     assert json.loads((tmp_path / "job.json").read_text())["status"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_job_that_loses_a_process_goes_on_where_it_was(tiny_run, tmp_path):
     folder = tmp_path / "two"
     run = tiny_run(str(folder), NUM_DECODES=40)
