@@ -105,8 +105,10 @@ def test_a_line_that_is_no_text_is_passed_on(tmp_path):
     assert (tmp_path / "worker-0.log").read_bytes() == b"\xff\n no end"
 
 
+# A suite that a shell runs in the background is told to ignore SIGINT, and hands that on.
 LAUNCHER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 from specsample.cli import _hosts
 from specsample.launch import local, processes
@@ -127,8 +129,6 @@ def test_a_launcher_that_is_stopped_stops_its_workers(tmp_path, what, status):
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True,
-        # A suite that a shell runs in the background is told to ignore SIGINT, and hands that on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as launcher:  # fmt: skip
         assert launcher.stdout is not None
         pids = [int(launcher.stdout.readline().split()[1]) for _ in range(2)]
