@@ -46,10 +46,8 @@ def start(
       drafter: static.
       slots: token slots of a row, at least the longest prompt; decoding stops when they are full.
     """
-    batch, width = prompt.tokens.shape
-    chunk = min(target.chunk, width)
-    tokens = jnp.pad(prompt.tokens, ((0, 0), (0, -width % chunk)))
-    chunks = (prompt.length.max() + chunk - 1) // chunk
+    batch = prompt.tokens.shape[0]
+    tokens, chunk, chunks = _chunks(prompt, target.chunk)
     cache = target.init(params.target, prompt, slots)
     draft = drafter.init(params.drafter, prompt, slots)
 
@@ -87,10 +85,7 @@ def ingest_drafter(params: Any, prompt: Prompt, drafter: Drafter, slots: int, ch
       slots: token slots of a row.
       chunk: tokens taken in at once, as the target takes them.
     """
-    width = prompt.tokens.shape[1]
-    chunk = min(chunk, width)
-    tokens = jnp.pad(prompt.tokens, ((0, 0), (0, -width % chunk)))
-    chunks = (prompt.length.max() + chunk - 1) // chunk
+    tokens, chunk, chunks = _chunks(prompt, chunk)
 
     def ingest(carry):
         index, draft = carry
@@ -100,6 +95,14 @@ def ingest_drafter(params: Any, prompt: Prompt, drafter: Drafter, slots: int, ch
 
     carry = (jnp.int32(0), drafter.init(params, prompt, slots))
     return jax.lax.while_loop(lambda c: c[0] < chunks, ingest, carry)[1]
+
+
+def _chunks(prompt: Prompt, chunk: int):
+    """Tokens padded to whole chunks, the size of one, and how many hold tokens of any row."""
+    width = prompt.tokens.shape[1]
+    chunk = min(chunk, width)
+    tokens = jnp.pad(prompt.tokens, ((0, 0), (0, -width % chunk)))
+    return tokens, chunk, (prompt.length.max() + chunk - 1) // chunk
 
 
 def _fresh_state(prompt, keys, controls, cache, draft, target, drafter, slots) -> DecodeState:

@@ -6,6 +6,7 @@ misspelt name is then a run with the default. Here both are errors that give the
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import importlib.resources
 import os
@@ -21,6 +22,30 @@ MACRO = "gin.macro"
 _WIDE = 10_000  # gin breaks lines at this width, and draws rulers as wide
 _BY_GIN = "\n  In call to configurable"  # how gin begins what it adds to messages
 _HINT = " (a text needs quotes of its own: --gin.NAME='\"text\"')"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of configured commands, with T5X's names."""
+    parser.add_argument(
+        "--gin_file",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="a run file, or a part of one; repeatable, later ones win",
+    )
+    parser.add_argument(
+        "--gin_bindings",
+        action="append",
+        default=[],
+        metavar="'NAME = VALUE'",
+        help="wins over files; --gin.NAME=VALUE is short for it",
+    )
+    parser.add_argument(
+        "--gin_search_paths",
+        default=".",
+        metavar="DIR,DIR",
+        help="where files are looked for, before the configurations that are installed",
+    )
 
 
 def expand(argv: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ from specsample.reporting import files
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options, those of back ends as their fields stand."""
-    _add_gin(parser)
+    _gin.add_arguments(parser)
     parser.add_argument("--backend", choices=backends.BACKENDS, help="where: %(choices)s")
     parser.add_argument(
         "--launch_file", metavar="FILE", help="a gin file that says where (configs/launch)"
@@ -44,25 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--manifest", metavar="FILE", type=Path, help="jobset: write the JobSet there, and stop"
     )
     _places.add_fields(parser)
-
-
-def _add_gin(parser: argparse.ArgumentParser) -> None:
-    """The options of `specsample run` that say what it runs."""
-    parser.add_argument(
-        "--gin_file",
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="a run file, or a part of one; repeatable, later ones win",
-    )
-    parser.add_argument(
-        "--gin_bindings",
-        action="append",
-        default=[],
-        metavar="'NAME = VALUE'",
-        help="wins over files; --gin.NAME=VALUE is short for it",
-    )
-    parser.add_argument("--gin_search_paths", default=".", metavar="DIR,DIR", help="as for `run`")
 
 
 def run(args: argparse.Namespace) -> int:

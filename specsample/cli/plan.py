@@ -20,26 +20,7 @@ from specsample.errors import UserError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options; those of gin as `specsample run` has them."""
-    parser.add_argument(
-        "--gin_file",
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="a run file, or a part of one; repeatable, later ones win",
-    )
-    parser.add_argument(
-        "--gin_bindings",
-        action="append",
-        default=[],
-        metavar="'NAME = VALUE'",
-        help="wins over files; --gin.NAME=VALUE is short for it",
-    )
-    parser.add_argument(
-        "--gin_search_paths",
-        default=".",
-        metavar="DIR,DIR",
-        help="where files are looked for, before the configurations that are installed",
-    )
+    _gin.add_arguments(parser)
     parser.add_argument(
         "--zones", metavar="FILE", type=Path, help="draw batch x nodes over the ridge into a PNG"
     )

@@ -27,24 +27,22 @@ TPU_TOKENS = 8  # rows of a tile
 def dense(
     weight: Float[Array, "*out_and_in"],
     inputs: Float[Array, "*lead_and_in"],
-    contract: int = 1,
     dtype: jnp.dtype | None = None,
 ) -> Float[Array, "*lead_and_out"]:
-    """Multiplies the last `contract` axes of `weight` with the last ones of `inputs`.
+    """Multiplies the last axis of `weight` with the last one of `inputs`.
 
     The form of the product follows the platform the program is lowered for, not the one it is
     traced on, so compiling for an absent accelerator gets the accelerator's form.
 
     Args:
-      weight: output axes first, then the contracted ones.
-      inputs: any leading axes, then the contracted ones.
-      contract: how many axes to contract.
+      weight: output axes first, then the contracted one.
+      inputs: any leading axes, then the contracted one.
       dtype: of the result; by default that of `inputs`.
 
     Returns:
       The leading axes of `inputs`, then the output axes of `weight`.
     """
-    settings = {"contract": contract, "dtype": dtype or inputs.dtype}
+    settings = {"dtype": dtype or inputs.dtype}
     return lax.platform_dependent(
         weight,
         inputs,
@@ -57,18 +55,15 @@ def dense(
 def token_major(
     weight: Float[Array, "*out_and_in"],
     inputs: Float[Array, "*lead_and_in"],
-    contract: int,
     dtype: jnp.dtype,
 ) -> Float[Array, "*lead_and_out"]:
     """`dense` for accelerators: one dot, whose output axes stay apart so that they stay sharded."""
-    axes = (_last(inputs.ndim, contract), _last(weight.ndim, contract))
-    return _dot(inputs, weight, axes, dtype)
+    return _dot(inputs, weight, ((inputs.ndim - 1,), (weight.ndim - 1,)), dtype)
 
 
 def tile_of_tokens(
     weight: Float[Array, "*out_and_in"],
     inputs: Float[Array, "*lead_and_in"],
-    contract: int,
     dtype: jnp.dtype,
 ) -> Float[Array, "*lead_and_out"]:
     """`token_major` for TPUs: a single token is repeated, so that it is multiplied as many are.
@@ -76,19 +71,18 @@ def tile_of_tokens(
     XLA takes one token's products to the vector unit, at more than twice the cycles by its own
     estimate: 36.7 million and not 16.8 for 70 billion parameters on 16 chips of TPU v4.
     """
-    lead, inner = inputs.shape[:-contract], inputs.shape[-contract:]
+    *lead, inner = inputs.shape
     if math.prod(lead) != 1:
-        return token_major(weight, inputs, contract, dtype)
-    tokens = jnp.broadcast_to(inputs.reshape(1, *inner), (TPU_TOKENS, *inner))
+        return token_major(weight, inputs, dtype)
+    tokens = jnp.broadcast_to(inputs.reshape(1, inner), (TPU_TOKENS, inner))
     # Without the barriers XLA sees that all rows are the same, and that one is used.
-    product = token_major(weight, lax.optimization_barrier(tokens), contract, dtype)
+    product = token_major(weight, lax.optimization_barrier(tokens), dtype)
     return lax.optimization_barrier(product)[:1].reshape(*lead, *product.shape[1:])
 
 
 def feature_major(
     weight: Float[Array, "*out_and_in"],
     inputs: Float[Array, "*lead_and_in"],
-    contract: int,
     dtype: jnp.dtype,
 ) -> Float[Array, "*lead_and_out"]:
     """`dense` for the CPU back end: `weight @ columns`, with one column a token.
@@ -96,35 +90,27 @@ def feature_major(
     A single token is a matrix-vector product. In one piece XLA gives small ones to one core, and
     reads none of them as fast as memory allows; as a batch of `CPU_PARTS` products it does.
     """
-    lead, out = inputs.shape[:-contract], weight.shape[:-contract]
+    lead, out = inputs.shape[:-1], weight.shape[:-1]
     tokens = math.prod(lead)
-    rows = inputs.reshape(tokens, *inputs.shape[-contract:])
-    inner = _last(weight.ndim, contract)
+    rows = inputs.reshape(tokens, inputs.shape[-1])
     if tokens == 1:
         outputs = math.prod(out)
         parts = math.gcd(outputs, CPU_PARTS)
         split = weight.reshape(parts, outputs // parts, -1)
         # Without the barrier the batch is folded back into one product.
-        same = lax.optimization_barrier(
-            jnp.broadcast_to(rows.reshape(1, -1), (parts, split.shape[2]))
-        )
+        same = lax.optimization_barrier(jnp.broadcast_to(rows, (parts, rows.shape[1])))
         axes = (((2,), (1,)), ((0,), (0,)))
         product = lax.dot_general(
             split, same, axes, precision=lax.Precision.HIGHEST, preferred_element_type=dtype
         )
         return product.reshape(lead + out)
-    padding = [(0, -tokens % CPU_TOKENS)] + [(0, 0)] * contract
-    columns = jnp.moveaxis(jnp.pad(rows, padding), 0, -1)
+    columns = jnp.pad(rows, [(0, -tokens % CPU_TOKENS), (0, 0)]).T
     # Without the barriers XLA folds the transpositions into the dot and picks a kernel that is up
     # to twice as slow for 2 to 64 tokens.
     columns = lax.optimization_barrier(columns)
-    product = _dot(weight, columns, (inner, tuple(range(contract))), dtype)
+    product = _dot(weight, columns, ((weight.ndim - 1,), (0,)), dtype)
     product = jnp.moveaxis(lax.optimization_barrier(product), -1, 0)
     return product[:tokens].reshape(lead + out)
-
-
-def _last(ndim: int, count: int) -> tuple[int, ...]:
-    return tuple(range(ndim - count, ndim))
 
 
 def _dot(left: Array, right: Array, contracting: tuple, dtype: jnp.dtype) -> Array:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
@@ -83,8 +82,3 @@ def arrange(shape: Sizes, devices: Sequence[Any]) -> np.ndarray:
 def mesh_of(devices: np.ndarray) -> Mesh:
     """A mesh whose shardings the compiler completes."""
     return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
-
-
-def local_devices() -> list[Any]:
-    """All devices of all processes, in the order that every process sees."""
-    return list(jax.devices())

@@ -111,7 +111,7 @@ def run(
     examples = chosen.examples[:num_examples]
     jobs = _preflight(engine, _jobs(engine.model, examples, seeds, num_decodes), controls)
     with contextlib.ExitStack() as stack:
-        folder = _on_first(lambda: stack.enter_context(_open(output_dir, configuration, jobs)))
+        folder = _on_first(lambda: _open(stack, output_dir, configuration, jobs))
         resumed = hosts.share(0 if folder is None else len(folder.records))
         for begin in range(resumed, len(jobs), batch_size):
             made = _decode(engine, jobs[begin : begin + batch_size], controls, batch_size)
@@ -141,13 +141,11 @@ def _on_first(act: Callable[[], Any]) -> Any:
     return result
 
 
-def _open(output_dir: str, configuration: Callable[[], str], jobs: Sequence[Job]) -> Folder:
-    folder = Folder(Path(output_dir), configuration())
-    try:
-        _check_records(folder, jobs)
-    except UserError:
-        folder.__exit__()
-        raise
+def _open(
+    stack: contextlib.ExitStack, output_dir: str, configuration: Callable[[], str], jobs
+) -> Folder:
+    folder = stack.enter_context(Folder(Path(output_dir), configuration()))
+    _check_records(folder, jobs)
     return folder
 
 

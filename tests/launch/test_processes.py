@@ -115,7 +115,7 @@ from specsample.launch import local, processes
 sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 commands = [[sys.executable, "-c", sleeper]] * 2
 logs = [Path(f"{i}.log") for i in range(2)]
-processes.run(commands, logs, say=lambda line: print(line, flush=True), stop_seconds=5)
+processes.run(commands, logs, say=lambda line: print(line, flush=True), stop_seconds=15)
 """
 
 
@@ -135,7 +135,7 @@ def test_a_launcher_that_is_stopped_stops_its_workers(tmp_path, what, status):
         begin = time.monotonic()
         launcher.send_signal(what)
         assert launcher.wait(timeout=20) == status
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 15  # they went by themselves, and were not killed
     for pid in pids:
         assert_gone(pid)
 

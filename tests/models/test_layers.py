@@ -5,30 +5,20 @@ import pytest
 
 from specsample.models import layers
 
-FORMS = (layers.feature_major, layers.token_major)
+FORMS = (layers.feature_major, layers.token_major, layers.tile_of_tokens)
 # Numbers of outputs that a single token's product is split into 4, 2 and 1 parts for.
-OUT_AND_IN = [
-    ((6,), (4,)),
-    ((2, 3, 5), (4,)),
-    ((6,), (2, 4)),
-    ((8,), (4,)),
-    ((2, 3, 2), (2, 4)),
-    ((7,), (4,)),
-    ((1,), (1,)),
-]
+OUT_AND_IN = [((6,), 4), ((2, 3, 5), 4), ((6,), 8), ((8,), 4), ((2, 3, 2), 8), ((7,), 4), ((1,), 1)]
 
 
 @pytest.mark.parametrize("lead", [(1, 1), (1, 3), (2, 4), (5,)])
 @pytest.mark.parametrize(("out", "inner"), OUT_AND_IN)
-def test_both_forms_of_the_product_agree(lead, out, inner):
+def test_all_forms_of_the_product_agree(lead, out, inner):
     rng = np.random.default_rng(0)
-    weight = rng.normal(size=out + inner).astype(np.float32)
-    inputs = rng.normal(size=lead + inner).astype(np.float32)
-    expected = np.tensordot(
-        inputs, np.moveaxis(weight, range(-len(inner), 0), range(len(inner))), len(inner)
-    )
+    weight = rng.normal(size=(*out, inner)).astype(np.float32)
+    inputs = rng.normal(size=(*lead, inner)).astype(np.float32)
+    expected = np.tensordot(inputs, weight, (-1, -1))
     for form in FORMS:
-        ours = form(jnp.asarray(weight), jnp.asarray(inputs), len(inner), jnp.float32)
+        ours = form(jnp.asarray(weight), jnp.asarray(inputs), jnp.float32)
         np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
@@ -45,7 +35,7 @@ def test_products_of_bfloat16_have_the_type_asked_for(given, wanted, lead, form)
     rng = np.random.default_rng(0)
     weight = jnp.asarray(rng.normal(size=(8, 16)), given)
     inputs = jnp.asarray(rng.normal(size=(*lead, 16)), given)
-    ours = form(weight, inputs, 1, jnp.dtype(wanted))
+    ours = form(weight, inputs, jnp.dtype(wanted))
     assert ours.dtype == jnp.dtype(wanted) and ours.shape == (*lead, 8)
     exact = np.asarray(inputs, np.float64) @ np.asarray(weight, np.float64).T
     atol = 1e-5 if wanted == "float32" else 0.05
@@ -57,7 +47,7 @@ def test_products_of_bfloat16_have_the_type_asked_for(given, wanted, lead, form)
 @pytest.mark.parametrize("outputs", [3, 8])
 def test_the_product_has_gradients(outputs, tokens, form):
     weight, inputs = jnp.ones((outputs, 4)), jnp.arange(4.0 * tokens).reshape(1, tokens, 4)
-    loss = lambda w, x: jnp.sum(form(w, x, 1, jnp.float32) ** 2)  # noqa: E731
+    loss = lambda w, x: jnp.sum(form(w, x, jnp.float32) ** 2)  # noqa: E731
     for grad, plain in zip(
         jax.grad(loss, (0, 1))(weight, inputs),
         jax.grad(lambda w, x: jnp.sum((x @ w.T) ** 2), (0, 1))(weight, inputs),
