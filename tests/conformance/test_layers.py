@@ -15,8 +15,9 @@ ROWS = [
     "accounting prefill decoding",
     "models",
     "drafters",
-    "partitioning checkpoints pretrained tasks training planning verification bench launch"
-    " integrations engine loading options requests completions streaming compilation reporting",
+    "partitioning checkpoints pretrained tasks evaluation training planning verification bench"
+    " launch integrations engine loading options requests completions streaming compilation"
+    " reporting",
     "cli",
 ]
 ROW = {name: row for row, names in enumerate(ROWS) for name in names.split()}

@@ -1,0 +1,1 @@
+"""How good the texts of a run are, and how fast the same run was."""
