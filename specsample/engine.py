@@ -252,7 +252,9 @@ class Engine:
             return
         row = int(np.argmax(fault > 0))
         tokens = state.tokens[row : row + 1, : int(state.length[row])]
-        where = self.model.network.first_bad_layer(self.model.params, tokens)
+        memory = getattr(state.cache, "memory", None)
+        given = () if memory is None else (memory.row(row),)
+        where = self.model.network.first_bad_layer(self.model.params, tokens, *given)
         raise FloatingPointError(
             f"logits are not finite in row {row} at step {int(fault[row])}; "
             f"first bad layer: {where or 'none when scored in one piece'}"

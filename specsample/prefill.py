@@ -70,6 +70,9 @@ def start(
         return target.score(params.target, cache, tree, drafter.taps).features
 
     last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(shape_of_last))
+    if tokens.shape[1] == 1:  # every row is its root, which the first step scores
+        draft = drafter.update(params.drafter, draft, Commit(tokens, prompt.length, last))
+        return _fresh_state(prompt, keys, controls, cache, draft, target, drafter, slots)
     carry = (jnp.int32(0), cache, draft, last)
     _, cache, draft, _ = jax.lax.while_loop(lambda c: c[0] < chunks, ingest, carry)
     return _fresh_state(prompt, keys, controls, cache, draft, target, drafter, slots)

@@ -23,6 +23,7 @@ class Target(Protocol):
     vocab: int
     context: int  # most tokens a row may hold
     chunk: int  # prompt tokens scored at once
+    encodes: bool  # whether users' prompts are an encoder's inputs
 
     def init(self, params: Any, prompt: Prompt, slots: int) -> Any:
         """Returns an empty cache for `slots` tokens a row, and an encoder's memory if any."""

@@ -17,7 +17,10 @@ from specsample.models.model import Model
 from specsample.options import Sampling
 from specsample.types import Controls, Prompt
 
-BUCKET = 256  # capacities are this times a power of two, so mixed prompts share compilations
+# Capacities are these times a power of two, so that mixed prompts share compilations.
+BUCKET = 256
+BUCKET_BESIDE_ENCODER = 64  # outputs alone are shorter than prompts with outputs
+BUCKET_OF_INPUTS = 32
 
 _keys = jax.jit(jax.vmap(lambda seed, index: jax.random.fold_in(jax.random.key(seed), index)))
 
@@ -27,11 +30,12 @@ class Batch:
     """A padded batch.
 
     Attributes:
-      ids: the prompts' tokens, padding rows included.
+      ids: the prompts' tokens, padding rows included; an encoder's inputs if there is one.
       samplings: controls of each row, padding rows included.
       numbers: which random stream of its seed each row uses.
       real: rows that are not padding; they come first.
       slots: token slots of a row.
+      start: the token that outputs begin with where `ids` are an encoder's inputs.
     """
 
     ids: tuple[tuple[int, ...], ...]
@@ -39,6 +43,7 @@ class Batch:
     numbers: tuple[int, ...]
     real: int
     slots: int
+    start: int | None = None
 
     @property
     def stops(self) -> bool:
@@ -47,11 +52,18 @@ class Batch:
 
     def prompt(self) -> Prompt:
         """Tokens on the device."""
-        tokens = np.zeros((len(self.ids), self.slots), np.int32)
+        lengths = np.asarray([len(ids) for ids in self.ids], np.int32)
+        if self.start is None:
+            return Prompt(self._padded(self.slots), jnp.asarray(lengths))
+        starts = np.full((len(self.ids), 1), self.start, np.int32)
+        width = _bucket(int(lengths.max()), BUCKET_OF_INPUTS)
+        return Prompt(jnp.asarray(starts), jnp.ones(len(self.ids), jnp.int32), self._padded(width))
+
+    def _padded(self, width: int) -> jax.Array:
+        tokens = np.zeros((len(self.ids), width), np.int32)
         for row, ids in enumerate(self.ids):
             tokens[row, : len(ids)] = ids
-        lengths = np.asarray([len(ids) for ids in self.ids], np.int32)
-        return Prompt(jnp.asarray(tokens), jnp.asarray(lengths))
+        return jnp.asarray(tokens)
 
     def keys(self) -> Any:
         """One key a row, from its seed and its number alone."""
@@ -111,10 +123,12 @@ def prepare(
     if rows is not None and rows < len(ids):
         raise UserError(f"rows={rows} is less than the {len(ids)} prompts.")
     real, idle = len(ids), max(0, (rows or 0) - len(ids))
-    ids += [(0,)] * idle
+    ids += [(int(model.network.encodes),)] * idle
     samplings += [Sampling(max_new_tokens=0)] * idle
-    slots = _slots(ids, samplings, model.network.context)
-    return Batch(tuple(ids), tuple(samplings), (*numbers, *[0] * idle), real, slots)
+    slots, start = _slots(model, ids, samplings), None
+    if model.network.encodes:
+        start = model.network.config.start_id
+    return Batch(tuple(ids), tuple(samplings), (*numbers, *[0] * idle), real, slots, start)
 
 
 def _encode(model: Model, prompt: str | Sequence[int], number: int) -> tuple[int, ...]:
@@ -125,6 +139,8 @@ def _encode(model: Model, prompt: str | Sequence[int], number: int) -> tuple[int
                 f"model {model.name!r} has no tokenizer; give token ids instead of text."
             )
         ids = tuple(model.tokenizer.encode(prompt))
+        if network.encodes:  # as encoders are trained
+            ids = (*ids, *model.tokenizer.eos_ids[:1])
     else:
         listed = _listed(prompt)
         if wrong := [token for token in listed if not _is_whole(token)]:
@@ -134,15 +150,18 @@ def _encode(model: Model, prompt: str | Sequence[int], number: int) -> tuple[int
         ids = tuple(int(token) for token in listed)
     if not ids:
         raise UserError(f"prompt {number} is empty; give at least one token of text.")
-    if len(ids) > network.context:
+    what, most = "model's context holds", network.context
+    if network.encodes:
+        what, most = "model's encoder takes", network.config.input_context
+    if len(ids) > most:
         raise UserError(
-            f"prompt {number} has {len(ids)} tokens and the model's context holds "
-            f"{network.context}; shorten the prompt."
+            f"prompt {number} has {len(ids)} tokens and the {what} {most}; shorten the prompt."
         )
+    least = int(network.encodes)  # an encoder's padding is no token
     for token in ids:
-        if not 0 <= token < network.vocab:
+        if not least <= token < network.vocab:
             raise UserError(
-                f"prompt {number} holds token {token}; ids run from 0 to {network.vocab - 1}."
+                f"prompt {number} holds token {token}; ids run from {least} to {network.vocab - 1}."
             )
     return ids
 
@@ -161,13 +180,17 @@ def _is_whole(value: Any) -> bool:
     return not isinstance(value, bool)
 
 
-def _slots(ids, samplings, context: int) -> int:
+def _slots(model: Model, ids, samplings) -> int:
     """The smallest bucket that holds every row at its longest."""
+    context, encodes = model.network.context, model.network.encodes
     longest = max(
-        min(len(prompt) + row.max_new_tokens, context)
+        min((1 if encodes else len(prompt)) + row.max_new_tokens, context)
         for prompt, row in zip(ids, samplings, strict=True)
     )
-    slots = BUCKET
-    while slots < longest:
-        slots *= 2
-    return min(slots, context)
+    return min(_bucket(longest, BUCKET_BESIDE_ENCODER if encodes else BUCKET), context)
+
+
+def _bucket(size: int, least: int) -> int:
+    while least < size:
+        least *= 2
+    return least

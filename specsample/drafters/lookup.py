@@ -20,7 +20,7 @@ from specsample.types import Commit, Prompt, TokenTree
 
 
 class LookupState(struct.PyTreeNode):
-    """A row's own text, and what it suggests will follow.
+    """A row's own text, behind an encoder's inputs if there are any, and what it suggests.
 
     Everything here is a function of committed tokens, and so are the draft lengths made from it.
     """
@@ -104,11 +104,14 @@ class Lookup:
         return tuple(sorted({1, min(self.brief, self.gamma) + 1, self.nodes}))
 
     def init(self, params, prompt: Prompt, slots: int) -> LookupState:
-        """An empty text for each row."""
+        """An empty text for each row, or an encoder's inputs, which are text to copy from."""
         batch = prompt.tokens.shape[0]
-        none = jnp.zeros(batch, jnp.int32)
+        none = length = jnp.zeros(batch, jnp.int32)
         text, guesses = (jnp.zeros((batch, size), jnp.int32) for size in (slots, self.gamma))
-        return LookupState(text, none, none, guesses, none, none)
+        if prompt.inputs is not None:
+            text = jnp.concatenate([prompt.inputs, text], axis=1)
+            length = jnp.sum(prompt.inputs > 0, axis=1, dtype=jnp.int32)
+        return LookupState(text, length, none, guesses, none, none)
 
     def propose(self, uniforms, params, state: LookupState, root, controls) -> TokenTree:
         """A chain of copied tokens; the root alone where the evidence is too weak."""

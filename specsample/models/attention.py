@@ -12,6 +12,7 @@ by `G` query heads, `D` width of a head, `S` slots.
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -37,6 +38,10 @@ class View(struct.PyTreeNode):
     longest: Int[Array, ""]  # greatest length of any row
     rotation: Float[Array, "2 B T D"] | None  # cosines and sines; None without rotary positions
     nodes: tuple[int, ...] = struct.field(pytree_node=False)  # which nodes the pass runs
+    # Relative positions: of the tree, then of each panel of the cache.
+    offsets: tuple[Int[Array, "B T _"], ...] = ()  # distances back
+    bias: tuple[Float[Array, "B KV G T _"], ...] | None = None  # added to scores
+    inputs: Bool[Array, "B I"] | None = None  # which of an encoder's outputs are no padding
 
 
 class Sums(struct.PyTreeNode):
@@ -81,26 +86,34 @@ def put(
     return buffer.at[:, :, jnp.array(nodes)].set(new)
 
 
-def _partial(
-    query: Float[Array, "B KV G T D"],
-    parts: list[tuple[Float[Array, "B KV D _"], Float[Array, "B KV _ D"], Bool[Array, "B _ _"]]],
-) -> Sums:
-    """Attends over parts, each of them keys, values and which of them each node sees."""
+class Part(NamedTuple):
+    """Some of what nodes attend to."""
+
+    keys: Float[Array, "B KV D _"]
+    values: Float[Array, "B KV _ D"]
+    mask: Bool[Array, "B T _"]  # which of them each node sees
+    bias: Float[Array, "B KV G T _"] | None = None
+
+
+def _partial(query: Float[Array, "B KV G T D"], parts: list[Part]) -> Sums:
+    """Attends over parts together."""
     einsum = functools.partial(
         jnp.einsum,
         precision=lax.Precision.HIGHEST,
         preferred_element_type=jnp.float32,
     )
     scores = []
-    for keys, _, mask in parts:
-        score = einsum("bkgtd,bkds->bkgts", query, keys.astype(jnp.float32))
-        scores.append(jnp.where(mask[:, None, None], score, MASKED))
+    for part in parts:
+        score = einsum("bkgtd,bkds->bkgts", query, part.keys.astype(jnp.float32))
+        if part.bias is not None:
+            score = score + part.bias
+        scores.append(jnp.where(part.mask[:, None, None], score, MASKED))
     top = functools.reduce(jnp.maximum, [jnp.max(score, -1) for score in scores])
     shares = [jnp.exp(score - top[..., None]) for score in scores]
     weights = [jnp.sum(share, -1) for share in shares]
     means = [
-        einsum("bkgts,bksd->bkgtd", share, values.astype(jnp.float32))
-        for share, (_, values, _) in zip(shares, parts, strict=True)
+        einsum("bkgts,bksd->bkgtd", share, part.values.astype(jnp.float32))
+        for share, part in zip(shares, parts, strict=True)
     ]
     return Sums(top, sum(weights[1:], weights[0]), sum(means[1:], means[0]))
 
@@ -128,34 +141,43 @@ def attend(
       keys: of the tree's nodes.
       values: of the tree's nodes.
       past: the layer's panels of keys [B, KV, D, S] and of values [B, KV, S, D].
-      view: masks, and which slots are in use.
+      view: masks, biases, and which slots are in use.
 
     Returns:
       float32 means of the visible values.
     """
-
-    def read(start: int, keys: Array, values: Array) -> tuple[Array, Array, Array]:
-        slots = keys.shape[-1]
+    own, *biases = view.bias or [None] * (1 + len(past[0]))
+    panels, start = [], 0
+    for panel, added in zip(zip(*past, strict=True), biases, strict=True):
+        slots = panel[0].shape[-1]
         mask = jnp.arange(start, start + slots)[None, :] < view.length[:, None]
         mask = jnp.broadcast_to(mask[:, None], (mask.shape[0], query.shape[3], slots))
-        return keys, values, mask
-
-    panels, start = [], 0
-    for panel in zip(*past, strict=True):
-        panels.append((start, panel))
-        start += panel[0].shape[-1]
-    parts = [(jnp.swapaxes(keys, -1, -2), values, view.visible)]
-    sums = _partial(query, parts + [read(start, *panel) for start, panel in panels[:1]])
-    for start, panel in panels[1:]:
+        panels.append((start, Part(*panel, mask, added)))
+        start += slots
+    tree = Part(jnp.swapaxes(keys, -1, -2), values, view.visible, own)
+    sums = _partial(query, [tree, *(part for _, part in panels[:1])])
+    for start, part in panels[1:]:
         sums = lax.cond(
             view.longest > start,
-            lambda sums, start=start, panel=panel: _merge(
-                sums, _partial(query, [read(start, *panel)])
-            ),
+            lambda sums, part=part: _merge(sums, _partial(query, [part])),
             lambda sums: sums,
             sums,
         )
     return sums.value / sums.weight[..., None]
+
+
+def _output(module: nn.Module, mixed: Float[Array, "B KV G T D"]) -> Float[Array, "B T E"]:
+    """Declares the weights `out`, and maps what heads have found back to the stream."""
+    config, dtype = module.config, jnp.dtype(module.config.dtype)
+    mixed = constrain(mixed.astype(dtype), QUERIES)
+    # Heads and their features are one axis of the weights: a TPU tiles the last two axes, and
+    # would turn the weights over in every pass if the few heads of a chip were one of them.
+    features = config.heads * config.head_dim
+    mixed = jnp.moveaxis(mixed, 3, 1).reshape(mixed.shape[0], mixed.shape[3], features)
+    mixed = constrain(mixed, ("batch", "nodes", "heads"))
+    init = nn.initializers.normal((2 * config.layers * features) ** -0.5)
+    names, shape = ("embed", "heads"), (config.width, features)
+    return dense(module.param("out", partitioned(init, *names), shape, dtype), mixed)
 
 
 class Attention(nn.Module):
@@ -173,21 +195,12 @@ class Attention(nn.Module):
         view: View,
     ) -> tuple[Float[Array, "B T E"], tuple[Array, Array]]:
         """Returns the output, and keys and values with those of the nodes that were run."""
-        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        config = self.config
         # Without the barrier XLA rotates again in each of the kernels that read the queries.
         query, new_keys, new_values = lax.optimization_barrier(self._project(x, view))
         keys = constrain(put(keys, new_keys, view.nodes), PANEL)
         values = constrain(put(values, new_values, view.nodes), PANEL)
-        mixed = attend(query, keys, values, past, view)
-        mixed = constrain(mixed.astype(dtype), QUERIES)
-        # Heads and their features are one axis of the weights: a TPU tiles the last two axes, and
-        # would turn the weights over in every pass if the few heads of a chip were one of them.
-        features = config.heads * config.head_dim
-        mixed = jnp.moveaxis(mixed, 3, 1).reshape(*x.shape[:2], features)
-        mixed = constrain(mixed, ("batch", "nodes", "heads"))
-        init = nn.initializers.normal((2 * config.layers * features) ** -0.5)
-        names, shape = ("embed", "heads"), (config.width, features)
-        y = dense(self.param("out", partitioned(init, *names), shape, dtype), mixed)
+        y = _output(self, attend(query, keys, values, past, view))
         if config.output_bias:
             y = y + bias(self, "out_bias", (config.width,), ("embed",))
         return constrain(y, STREAM), (keys, values)
@@ -209,6 +222,50 @@ class Attention(nn.Module):
         if view.rotation is not None:
             flat = turned.reshape(*x.shape[:2], -1, config.head_dim)
             turned = rotate(flat, view.rotation).reshape(turned.shape)
-        query = turned[..., :group, :].astype(jnp.float32) * config.head_dim**-0.5
+        query = turned[..., :group, :].astype(jnp.float32)
+        if config.scaled_queries:
+            query = query * config.head_dim**-0.5
         query = constrain(jnp.transpose(query, (0, 2, 3, 1, 4)), QUERIES)
         return query, jnp.swapaxes(turned[..., group, :], 1, 2), jnp.swapaxes(values, 1, 2)
+
+
+class CrossAttention(nn.Module):
+    """Attention to what an encoder remembers, the same for all nodes of a row's tree."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B T E"],
+        memory: tuple[Float[Array, "B KV D I"], Float[Array, "B KV I D"]],
+        view: View,
+    ) -> Float[Array, "B T E"]:
+        """Attends to the encoder's outputs that are no padding.
+
+        Args:
+          x: the stream, normalised.
+          memory: keys and values, as `EncoderDecoder.remember` makes them.
+          view: of which `inputs` are read.
+        """
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        init = nn.initializers.normal(config.width**-0.5)
+        names = ("kv_heads", "head_dim")
+        shape = (config.heads, config.head_dim, config.width)
+        weight = self.param("query", partitioned(init, *names, "embed"), shape, dtype)
+        # Declared here, where the layer's other weights are; read when a row begins, not here.
+        pair = (config.heads, 2, config.head_dim, config.width)
+        self.param(
+            "key_value", partitioned(init, "kv_heads", "pair", "head_dim", "embed"), pair, dtype
+        )
+        query = jnp.swapaxes(dense(weight, x), 1, 2).astype(jnp.float32)[:, :, None]
+        if config.scaled_queries:
+            query = query * config.head_dim**-0.5
+        query = constrain(query, QUERIES)
+        if view.inputs is None:
+            raise ValueError("there is no encoder's output to attend to")
+        mask = jnp.broadcast_to(
+            view.inputs[:, None], (x.shape[0], x.shape[1], view.inputs.shape[1])
+        )
+        sums = _partial(query, [Part(*memory, mask)])
+        return constrain(_output(self, sums.value / sums.weight[..., None]), STREAM)

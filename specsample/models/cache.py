@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 from jax.experimental.layout import Layout, with_layout_constraint
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from specsample.layout import on_every_device
 
@@ -39,13 +39,30 @@ class Fresh(struct.PyTreeNode):
     values: Any
 
 
+class Memory(struct.PyTreeNode):
+    """What an encoder left for cross attention: of `I` inputs a row."""
+
+    keys: Any  # [B, KV, D, I] for each layer, or [layers, B, KV, D, I]
+    values: Any  # the same, [B, KV, I, D]
+    mask: Bool[Array, "B I"]  # which inputs are no padding
+
+    def row(self, index: int) -> Memory:
+        """Of one row."""
+
+        def cut(x: Array) -> Array:
+            return lax.slice_in_dim(x, index, index + 1, axis=x.ndim - 4)
+
+        keys, values = jax.tree.map(cut, (self.keys, self.values))
+        return Memory(keys, values, self.mask[index : index + 1])
+
+
 class KVCache(struct.PyTreeNode):
     """Keys and values of committed tokens; the token in slot `s` has position `s`."""
 
     keys: tuple[Any, ...]  # for each panel: [B, KV, D, S] for each layer, or [layers, B, KV, D, S]
     values: tuple[Any, ...]  # the same, [B, KV, S, D]
     length: Int[Array, "B"]  # slots in use; the others are zero and never read
-    memory: Any = None  # what an encoder left for cross attention
+    memory: Memory | None = None  # no commit touches it
 
     @property
     def panels(self) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""A decoder-only transformer that runs some nodes of a token tree after a cache.
+"""A decoder that runs some nodes of a token tree after a cache.
 
 It never writes the cache, so the same pass serves prompts, trees and single tokens. All parameters
 and activations carry logical axis names; rules that map them to a mesh are given from outside.
@@ -8,51 +8,20 @@ Shapes: `B` rows, `T` nodes that are run, `N` nodes of the tree, `E` width, `V` 
 
 from __future__ import annotations
 
-from typing import Any
-
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from specsample.models.attention import Attention, View, rotation
+from specsample.models import relative
+from specsample.models.attention import View, rotation
+from specsample.models.blocks import Stack
 from specsample.models.cache import Fresh, KVCache
-from specsample.models.config import DecoderConfig
-from specsample.models.layers import MLP, Embedder, Head, Norm
-
-__all__ = ["Block", "Decoder", "DecoderConfig"]
+from specsample.models.layers import Embedder, Head, Norm, drop
 
 
-class Block(nn.Module):
-    """One layer: attention and MLP, each after a norm and added to the residual stream."""
-
-    config: DecoderConfig
-    keep: bool = False  # whether to return the stream once more, for a scan to stack
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "B T E"],
-        past: tuple[tuple, tuple],
-        keys: Float[Array, "B KV N D"],
-        values: Float[Array, "B KV N D"],
-        view: View,
-    ) -> tuple[Float[Array, "B T E"], tuple]:
-        """Returns the stream, and `(keys, values, kept)` in the form of a scan's outputs."""
-        config = self.config
-        normed = Norm(config, name="attention_norm")(x)
-        attention = Attention(config, name="attention")
-        y, (keys, values) = attention(normed, past, keys, values, view)
-        x = x + y
-        x = x + MLP(config, name="mlp")(Norm(config, name="mlp_norm")(x))
-        return x, (keys, values, x if self.keep else None)
-
-
-class Decoder(nn.Module):
-    """The whole model."""
-
-    config: DecoderConfig
+class Decoder(Stack):
+    """The whole of a decoder-only model, and the decoder of one that has an encoder."""
 
     @nn.compact
     def __call__(
@@ -81,65 +50,34 @@ class Decoder(nn.Module):
         """
         config = self.config
         embedder = Embedder(config, name="embedder")
-        turn = None
-        if config.positions == "rope":
-            turn = rotation(positions, config.head_dim, config.rope_base)
-        # Behind a barrier they are computed once, and not again inside every layer's kernels.
-        visible, turn = lax.optimization_barrier((visible, turn))
-        view = View(cache.length, visible, jnp.max(cache.length), turn, nodes)
-        run = self._scan if config.scanned else self._unroll
-        x, fresh, kept = run(embedder(tokens, positions), cache, fresh, view, taps)
-        x = Norm(config, name="final_norm")(x)
+        view = self._view(positions, visible, cache, nodes)
+        x = drop(self, embedder(tokens, positions))
+        x, fresh, kept = self.through(x, cache, fresh, view, taps)
+        x = drop(self, Norm(config, name="final_norm")(x))
         kept[config.layers] = x
         features = jnp.stack([kept[tap] for tap in taps], 2) if taps else None
         logits = embedder.attend(x) if config.tied else Head(config, name="head")(x)
         return logits, features, fresh
 
-    def _unroll(
-        self,
-        x: Float[Array, "B T E"],
-        cache: KVCache,
-        fresh: Fresh,
-        view: View,
-        taps: tuple[int, ...],
-    ) -> tuple[Array, Fresh, dict[int, Any]]:
-        kept, keys, values = {}, [], []
-        for layer in range(self.config.layers):
-            block = Block(self.config, keep=layer in taps, name=f"layers_{layer}")
-            past = (
-                tuple(panel[layer] for panel in cache.keys),
-                tuple(panel[layer] for panel in cache.values),
-            )
-            x, (key, value, kept[layer]) = block(
-                x, past, fresh.keys[layer], fresh.values[layer], view
-            )
-            keys.append(key)
-            values.append(value)
-        # What gets committed has to depend on the last read of the cache: nothing else keeps XLA
-        # from writing early, and to write early it copies the whole cache.
-        tie = 0.0 * x[:, -1:, 0, None, None]
-        return x, jax.tree.map(lambda y: y + tie, Fresh(tuple(keys), tuple(values))), kept
+    def _view(self, positions, visible, cache: KVCache, nodes: tuple[int, ...]) -> View:
+        config = self.config
+        turn, offsets, bias = None, (), None
+        if config.positions == "rope":
+            turn = rotation(positions, config.head_dim, config.rope_base)
+        if config.positions == "relative":
+            offsets = self._offsets(positions, visible, cache)
+            if not config.relative_per_layer:
+                bias = relative.RelativeBias(config, name="relative")(offsets)
+        # Behind a barrier they are computed once, and not again inside every layer's kernels.
+        visible, turn, bias = lax.optimization_barrier((visible, turn, bias))
+        mask = None if cache.memory is None else cache.memory.mask
+        longest = jnp.max(cache.length)
+        return View(cache.length, visible, longest, turn, nodes, offsets, bias, mask)
 
-    def _scan(
-        self,
-        x: Float[Array, "B T E"],
-        cache: KVCache,
-        fresh: Fresh,
-        view: View,
-        taps: tuple[int, ...],
-    ) -> tuple[Array, Fresh, dict[int, Any]]:
-        layers = self.config.layers
-        scan: Any = nn.scan(
-            Block,
-            variable_axes={"params": 0},
-            split_rngs={"params": True},
-            in_axes=(0, 0, 0, nn.broadcast),  # pyright: ignore[reportArgumentType]
-            length=layers,
-            metadata_params={nn.PARTITION_NAME: "layers"},
-        )
-        keep = any(tap < layers for tap in taps)
-        x, (keys, values, kept) = scan(self.config, keep=keep, name="layers")(
-            x, (cache.keys, cache.values), fresh.keys, fresh.values, view
-        )
-        streams = {tap: kept[tap] for tap in taps if tap < layers}
-        return x, Fresh(keys, values), streams
+    def _offsets(self, positions, visible, cache: KVCache):
+        """How far back the tree's own nodes lie, then the slots of each panel."""
+        found = [relative.to_ancestors(visible)]
+        for start, stop in cache.panels:
+            slots = jnp.arange(start, stop, dtype=jnp.int32)[None, None]
+            found.append(positions[:, :, None] - slots)
+        return tuple(relative.offsets(self.config, distance) for distance in found)

@@ -21,6 +21,7 @@ STREAM = ("batch", "nodes", "embed")  # logical axes of the residual stream
 # Kernels of the CPU back end are fast only for token counts that are multiples of this.
 CPU_TOKENS = 4
 CPU_PARTS = 4
+CPU_FEW = 256  # tokens; beyond, as in training, a product is as fast in any form
 TPU_TOKENS = 8  # rows of a tile
 
 
@@ -92,6 +93,8 @@ def feature_major(
     """
     lead, out = inputs.shape[:-1], weight.shape[:-1]
     tokens = math.prod(lead)
+    if tokens > CPU_FEW:
+        return token_major(weight, inputs, dtype)
     rows = inputs.reshape(tokens, inputs.shape[-1])
     if tokens == 1:
         outputs = math.prod(out)
@@ -198,7 +201,7 @@ class Embedder(nn.Module):
 
     def attend(self, x: Float[Array, "B N E"]) -> Float[Array, "B N V"]:
         """Logits of a model whose head is its embedding."""
-        return logits(self.embedding, x)
+        return logits(self.embedding, scale_head(self.config, x))
 
 
 class Head(nn.Module):
@@ -213,6 +216,19 @@ class Head(nn.Module):
         init = partitioned(nn.initializers.normal(config.width**-0.5), "vocab", "embed")
         shape = (config.vocab_rows, config.width)
         return logits(self.param("weight", init, shape, jnp.dtype(config.dtype)), x)
+
+
+def scale_head(config: DecoderConfig, x: Float[Array, "B N E"]) -> Float[Array, "B N E"]:
+    """What the head of a model multiplies."""
+    return x * config.width**-0.5 if config.scaled_head else x
+
+
+def drop(module: nn.Module, x: Float[Array, "B N E"]) -> Float[Array, "B N E"]:
+    """Drops values at random where training gives a random stream for it."""
+    rate = module.config.dropout
+    if not rate or not module.has_rng("dropout"):
+        return x
+    return nn.Dropout(rate, deterministic=False)(x)
 
 
 def logits(weight: Float[Array, "V E"], x: Float[Array, "B N E"]) -> Float[Array, "B N V"]:
@@ -241,6 +257,7 @@ class MLP(nn.Module):
         y = constrain(y, ("batch", "nodes", "gate", "mlp"))
         activate = ACTIVATIONS[config.activation]
         y = activate(y[..., 0, :]) * y[..., 1, :] if config.gated else activate(y[..., 0, :])
+        y = drop(self, y)
         y = dense(down, constrain(y, ("batch", "nodes", "mlp")))
         if config.mlp_bias:
             y = y + bias(self, "down_bias", (width,), ("embed",))

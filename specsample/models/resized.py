@@ -32,6 +32,11 @@ class Resized:
         return self.network.layers
 
     @property
+    def encodes(self) -> bool:
+        """Whether prompts are an encoder's inputs."""
+        return self.network.encodes
+
+    @property
     def config(self):
         """Of the network."""
         return self.network.config
@@ -79,6 +84,11 @@ def reconcile(target: Model, draft: Model) -> Model:
       UserError: ids of the two do not mean the same.
     """
     sizes = target.network.vocab, draft.network.vocab
+    if draft.network.encodes and not target.network.encodes:
+        raise UserError(
+            f"draft {draft.name!r} has an encoder and target {target.name!r} none; use a "
+            "decoder-only draft."
+        )
     if target.tokenizer is None or draft.tokenizer is None:
         if sizes[0] != sizes[1]:
             raise UserError(

@@ -72,6 +72,11 @@ class TableModel:
                 raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
 
     @property
+    def encodes(self) -> bool:
+        """Whether prompts are an encoder's inputs."""
+        return False
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Of the table."""
         return (self.vocab + 1,) * self.order + (self.vocab,)

@@ -18,8 +18,9 @@ from specsample import trees
 from specsample.layout import constrain
 from specsample.models import cache as caches
 from specsample.models import layers
-from specsample.models.cache import Fresh, KVCache
-from specsample.models.decoder import Decoder, DecoderConfig
+from specsample.models.cache import Fresh, KVCache, Memory
+from specsample.models.config import DecoderConfig
+from specsample.models.decoder import Decoder
 from specsample.types import Prompt, Scores, TokenTree
 
 
@@ -68,12 +69,20 @@ class LanguageModel:
         boxed = jax.eval_shape(self._boxed_params, jax.random.key(0))
         return nn.get_partition_spec(boxed)
 
+    @property
+    def encodes(self) -> bool:
+        """Whether prompts are an encoder's inputs."""
+        return False
+
     def _boxed_params(self, key: PRNGKeyArray) -> Any:
-        model = Decoder(self.config)
+        return self._init_decoder(key, jax.eval_shape(lambda: self._empty(1, 0)))
+
+    def _init_decoder(self, key: PRNGKeyArray, cache: Any) -> Any:
         node = jax.ShapeDtypeStruct((1, 1), jnp.int32)
         seen = jax.ShapeDtypeStruct((1, 1, 1), bool)
-        empty = jax.eval_shape(lambda: (self._empty(1, 0), self.zeros(1, 1)))
-        return model.lazy_init(key, node, node, seen, *empty, nodes=(0,))["params"]
+        fresh = jax.eval_shape(lambda: self.zeros(1, 1))
+        model = Decoder(self.config)
+        return model.lazy_init(key, node, node, seen, cache, fresh, nodes=(0,))["params"]
 
     def init(self, params: Any, prompt: Prompt, slots: int) -> KVCache:
         """Returns an empty cache for `slots` tokens a row."""
@@ -155,6 +164,7 @@ class LanguageModel:
         """Logits of final-norm outputs, for callers that need them at few of the nodes."""
         tied = self.config.tied
         weight = params["embedder"]["embedding"] if tied else params["head"]["weight"]
+        hidden = layers.scale_head(self.config, hidden)
         return constrain(layers.logits(weight, hidden), ("rows", "nodes", None))[..., : self.vocab]
 
     def commit(
@@ -163,18 +173,65 @@ class LanguageModel:
         """Appends the first `count` nodes of `path`; a row with count 0 is untouched."""
         return caches.append(cache, fresh, path, count)
 
-    def first_bad_layer(self, params: Any, tokens: Int[Array, "B T"]) -> str | None:
+    def teacher_forced(
+        self,
+        params: Any,
+        inputs: Int[Array, "B I"] | None,
+        tokens: Int[Array, "B T"],
+        dropout: PRNGKeyArray | None = None,
+    ) -> Float[Array, "B T V"]:
+        """Logits after every token of given texts, float32.
+
+        Args:
+          params: as `init_params` returns them.
+          inputs: of the encoder, padded with 0; None for a model without one.
+          tokens: what the decoder reads, its first token included.
+          dropout: drops values at random, for training; None drops none.
+        """
+        if inputs is not None:
+            raise ValueError("a decoder-only model has no encoder for inputs")
+        return self._chain(params, None, tokens, dropout)
+
+    def _chain(self, params: Any, memory: Memory | None, tokens, dropout) -> Array:
+        batch, width = tokens.shape
+        cache = dataclasses.replace(self._empty(batch, 0), memory=memory)
+        where = jnp.arange(width, dtype=jnp.int32)
+        positions = jnp.broadcast_to(where[None], tokens.shape)
+        visible = jnp.broadcast_to((where[:, None] >= where[None])[None], (batch, width, width))
+        outputs: Any = Decoder(self.config).apply(
+            {"params": params},
+            tokens,
+            positions,
+            visible,
+            cache,
+            self.zeros(batch, width),
+            tuple(range(width)),
+            rngs={} if dropout is None else {"dropout": dropout},
+        )
+        return outputs[0][..., : self.vocab]
+
+    def first_bad_layer(
+        self, params: Any, tokens: Int[Array, "1 T"], memory: Memory | None = None
+    ) -> str | None:
         """Names the first part of the model whose output is not finite, for error messages.
 
+        Args:
+          params: as `init_params` returns them.
+          tokens: of one row.
+          memory: what its encoder left.
+
         Returns:
-          'embedder', 'layers_3', 'final_norm' or 'head', as in the parameters; None if all is well.
+          'encoder', 'embedder', 'layers_3', 'final_norm' or 'head', as in the parameters; None if
+          all is well.
         """
         count = self.config.layers
         bare = params["embedder"]["embedding"][tokens]
-        cache = self._empty(tokens.shape[0], 0)
+        cache = dataclasses.replace(self._empty(tokens.shape[0], 0), memory=memory)
         score = jax.jit(self.score, static_argnums=3)
         scores: Any = score(params, cache, trees.chain(tokens), tuple(range(count + 1)))
         outputs = [("embedder", bare)]
+        if memory is not None:
+            outputs += [("encoder", leaf) for leaf in jax.tree.leaves(memory)]
         names = [f"layers_{layer}" for layer in range(count)] + ["final_norm"]
         outputs += [(name, scores.features[:, :, tap]) for tap, name in enumerate(names)]
         outputs += [("embedder" if self.config.tied else "head", scores.logits)]

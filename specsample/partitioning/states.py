@@ -100,11 +100,19 @@ def _cache(cache: KVCache) -> KVCache:
     def panel(names):
         return lambda x: layouts.constrain(x, ("layers", *names)[-x.ndim :])
 
+    memory = cache.memory
+    if memory is not None:
+        memory = memory.replace(
+            keys=jax.tree.map(panel(KEYS), memory.keys),
+            values=jax.tree.map(panel(VALUES), memory.values),
+            mask=layouts.constrain(memory.mask, ("batch", None)),
+        )
     return dataclasses.replace(
         cache,
         keys=jax.tree.map(panel(KEYS), cache.keys),
         values=jax.tree.map(panel(VALUES), cache.values),
         length=layouts.constrain(cache.length, ("batch",)),
+        memory=memory,
     )
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specsample.models.decoder import DecoderConfig
+from specsample.models.config import DecoderConfig
 from specsample.models.model import Model
 from specsample.models.table import TableModel
 from specsample.models.target import LanguageModel

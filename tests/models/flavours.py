@@ -1,12 +1,14 @@
 """Tiny models of every family that the decoder covers, and the calls that tests make on them."""
 
+import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specsample.models.decoder import DecoderConfig
+from specsample.models.config import DecoderConfig, EncoderDecoderConfig
+from specsample.models.networks import network_for
 from specsample.models.target import LanguageModel
 from specsample.types import Prompt, TokenTree
 
@@ -21,6 +23,16 @@ GPT = dict(
     attention_bias=True,
     output_bias=True,
     mlp_bias=True,
+)
+# Buckets that a few tokens fill: 4 of distance 1 each, then ranges up to 10.
+T5 = dict(
+    heads=3,
+    kv_heads=3,
+    norm_epsilon=1e-6,
+    positions="relative",
+    relative_buckets=8,
+    relative_distance=10,
+    scaled_queries=False,
 )
 CONFIGS = {
     "llama-tied": DecoderConfig(**SIZES, **LLAMA),
@@ -38,6 +50,24 @@ CONFIGS = {
         gated=False,
         tied=False,
     ),
+    "t5-decoder": DecoderConfig(
+        **SIZES,
+        **T5,
+        activation="gelu_tanh",
+        tied=True,
+        scaled_head=True,
+    ),
+}
+ENCODER_DECODERS = {
+    "t5-1.0": EncoderDecoderConfig(
+        **SIZES, **T5, encoder_layers=3, gated=False, activation="relu", scaled_head=True
+    ),
+    "t5-1.1": EncoderDecoderConfig(
+        **SIZES, **T5, encoder_layers=1, activation="gelu_tanh", tied=False
+    ),
+    "scalable": EncoderDecoderConfig(
+        **SIZES, **T5, encoder_layers=2, activation="gelu_tanh", tied=False, relative_per_layer=True
+    ),
 }
 
 score = jax.jit(LanguageModel.score, static_argnums=(0, 4))
@@ -48,7 +78,7 @@ commit = jax.jit(LanguageModel.commit, static_argnums=0)
 @functools.cache
 def build(config: DecoderConfig):
     """Returns a model, and random parameters in which biases and scales differ from 0 and 1."""
-    model = LanguageModel(config, chunk=4)
+    model = dataclasses.replace(network_for(config), chunk=4)
     rng = np.random.default_rng(0)
 
     def draw(leaf):

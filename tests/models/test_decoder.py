@@ -7,7 +7,7 @@ import pytest
 
 from specsample import trees
 from specsample.layout import Layout, using
-from specsample.models.decoder import DecoderConfig
+from specsample.models.config import DecoderConfig
 
 from . import flavours, reference
 
