@@ -9,7 +9,7 @@ from specsample import checkpoints, pretrained
 from specsample.errors import AbsentError
 from specsample.layout import Layout
 from specsample.models.model import Model
-from specsample.models.target import LanguageModel
+from specsample.models.networks import network_for
 from specsample.partitioning import states
 
 
@@ -24,12 +24,12 @@ def load(
     """Loads a model with its tokenizer, fetching it first if need be.
 
     Args:
-      name: a known name (`smollm2-135m`), a GGUF file, a Hugging Face folder or hub id, or a folder
-        of our own.
+      name: a known name (`smollm2-135m`), a GGUF file, a Hugging Face folder or hub id, a
+        checkpoint of T5X, or a folder of our own.
       dtype: of parameters and activations; None keeps the checkpoint's choice (float32 for GGUF).
       scanned: whether layers are stacked and scanned; None keeps the checkpoint's choice.
-      layout: of the parameters; a checkpoint of our own is read straight to its mesh, one of
-        another format tensor by tensor. None is the default device.
+      layout: of the parameters; a checkpoint of T5X or of our own is read straight to its mesh, one
+        of another format tensor by tensor. None is the default device.
       progress: told bytes so far and in all while fetching.
 
     Raises:
@@ -39,7 +39,7 @@ def load(
     places = None
     if layout is not None:
         config = checkpoints.load_config(path)
-        network = LanguageModel(
+        network = network_for(
             dataclasses.replace(
                 config,
                 dtype=dtype or config.dtype,
@@ -48,7 +48,7 @@ def load(
         )
         places = states.parameter_places(network, layout)
     config, params = checkpoints.load(path, dtype=dtype, scanned=scanned, shardings=places)
-    return Model(name, LanguageModel(config), params, *_text_side(path))
+    return Model(name, network_for(config), params, *_text_side(checkpoints.beside(path)))
 
 
 def _text_side(path):

@@ -1,6 +1,6 @@
-"""From the `config.json` of a Hugging Face directory to a `DecoderConfig`.
+"""From the `config.json` of a Hugging Face directory to a configuration of ours.
 
-A setting that the decoder does not have is refused by name unless its value is harmless: weights in
+A setting that our models do not have is refused by name unless its value is harmless: weights in
 the wrong model give fluent nonsense, and no error.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from specsample.checkpoints import hf_t5
 from specsample.checkpoints.vocabulary import read_json
 from specsample.errors import UserError
 from specsample.models.config import DecoderConfig
@@ -41,7 +42,7 @@ _HARMLESS: dict[str, dict[str, tuple[Any, ...]]] = {
         "_remove_final_layer_norm": _ABSENT,
         "layer_norm_elementwise_affine": (None, True),
     },
-}
+} | dict.fromkeys(hf_t5.ARCHITECTURES, {"is_encoder_decoder": (None, True)})
 
 
 class Settings:
@@ -82,7 +83,10 @@ class Settings:
 
     def activation(self, key: str, default: str) -> str:
         """Returns our name of an activation function."""
-        name = self.values.get(key) or default
+        return self.named_activation(key, self.values.get(key) or default)
+
+    def named_activation(self, key: str, name: str) -> str:
+        """Returns our name of the activation function `name`, which the setting `key` means."""
         if name not in _ACTIVATIONS:
             raise self.refuse(key, name, f"known are {', '.join(_ACTIVATIONS)}")
         return _ACTIVATIONS[name]
@@ -234,4 +238,4 @@ _READERS: dict[str, Callable[[Settings], DecoderConfig]] = {
     "qwen2": _qwen2,
     "gpt2": _gpt2,
     "opt": _opt,
-}
+} | dict.fromkeys(hf_t5.ARCHITECTURES, hf_t5.read)

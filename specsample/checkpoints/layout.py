@@ -1,4 +1,4 @@
-"""The parameter tree of a decoder, as shapes: what every reader must fill and every writer keep.
+"""The parameter tree of a model, as shapes: what every reader must fill and every writer keep.
 
 Shapes use `V` vocabulary, `E` width, `P` learned positions, `H` query heads, `KV` key/value heads,
 `G = H / KV`, `D` head width, `F` width of the MLP. A path joins the keys of nested dicts with `/`.
@@ -6,15 +6,16 @@ Shapes use `V` vocabulary, `E` width, `P` learned positions, `H` query heads, `K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
-from specsample.models.config import DecoderConfig
+from specsample.models.config import DecoderConfig, EncoderDecoderConfig
 
 Shape = tuple[int, ...]
+ENCODER = "encoder"  # the subtree that has layers of its own
 
 
 def shapes(config: DecoderConfig) -> dict[str, Shape]:
@@ -24,19 +25,33 @@ def shapes(config: DecoderConfig) -> dict[str, Shape]:
         rows = config.context + config.position_offset
         flat["embedder/positions"] = (rows, config.width)
     layer = _layer(config)
-    if config.scanned:
-        flat |= {f"layers/{name}": (config.layers, *shape) for name, shape in layer.items()}
-    else:
-        for index in range(config.layers):
-            flat |= {f"layers_{index}/{name}": shape for name, shape in layer.items()}
-    flat |= _norm("final_norm", config)
+    if isinstance(config, EncoderDecoderConfig):
+        encoder = _stack(config, config.encoder_layers, layer)
+        flat |= {f"{ENCODER}/{name}": shape for name, shape in encoder.items()}
+        layer |= _cross(config)
+    flat |= _stack(config, config.layers, layer)
     if not config.tied:
         flat["head/weight"] = (config.vocab_rows, config.width)
     return flat
 
 
+def _stack(config: DecoderConfig, layers: int, layer: dict[str, Shape]) -> dict[str, Shape]:
+    """The parameters of an encoder or a decoder, whose embedding and head are elsewhere."""
+    if config.scanned:
+        flat = {f"layers/{name}": (layers, *shape) for name, shape in layer.items()}
+    else:
+        flat = {
+            f"layers_{index}/{name}": shape
+            for index in range(layers)
+            for name, shape in layer.items()
+        }
+    if config.positions == "relative" and not config.relative_per_layer:
+        flat |= _relative(config)
+    return flat | _norm("final_norm", config)
+
+
 def _layer(config: DecoderConfig) -> dict[str, Shape]:
-    """The parameters of one layer."""
+    """The parameters of one layer, but for cross attention."""
     packed = (config.kv_heads, config.heads // config.kv_heads + 2, config.head_dim)
     arms = 2 if config.gated else 1
     flat: dict[str, Shape] = {
@@ -54,7 +69,22 @@ def _layer(config: DecoderConfig) -> dict[str, Shape]:
             "mlp/up_bias": (arms, config.mlp_dim),
             "mlp/down_bias": (config.width,),
         }
+    if config.positions == "relative" and config.relative_per_layer:
+        flat |= _relative(config)
     return flat | _norm("attention_norm", config) | _norm("mlp_norm", config)
+
+
+def _cross(config: DecoderConfig) -> dict[str, Shape]:
+    """What a decoder's layer has besides, where there is an encoder to attend to."""
+    return {
+        "cross/query": (config.heads, config.head_dim, config.width),
+        "cross/key_value": (config.kv_heads, 2, config.head_dim, config.width),
+        "cross/out": (config.width, config.heads * config.head_dim),
+    } | _norm("cross_norm", config)
+
+
+def _relative(config: DecoderConfig) -> dict[str, Shape]:
+    return {"relative/bias": (config.heads, config.relative_buckets)}
 
 
 def _norm(name: str, config: DecoderConfig) -> dict[str, Shape]:
@@ -84,11 +114,29 @@ def nest(flat: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def spread(places: Any, names: Collection[str]) -> dict[str, Any]:
+    """Returns where each parameter goes.
+
+    Args:
+      places: A tree like the parameters, or one place for all of them.
+      names: The paths of the parameters.
+
+    Raises:
+      ValueError: The tree is of other parameters.
+    """
+    if not isinstance(places, dict):
+        return dict.fromkeys(names, places)
+    flat = dict(flatten(places))
+    if odd := sorted(flat.keys() ^ set(names)):
+        raise ValueError(f"shardings and parameters differ in {odd[:6]}")
+    return flat
+
+
 def stack_layers(params: dict[str, Any]) -> dict[str, Any]:
     """Turns `layers_0`, `layers_1`, ... into one subtree `layers` with a leading layer axis.
 
     Args:
-      params: The tree of an unrolled model.
+      params: The tree of an unrolled model; an encoder's layers are stacked by themselves.
 
     Returns:
       The tree of the same model with `scanned=True`. Leaves of layers are copied; a tree without
@@ -98,7 +146,9 @@ def stack_layers(params: dict[str, Any]) -> dict[str, Any]:
     if not names:
         return params
     rest = {name: value for name, value in params.items() if name not in names}
-    stacked = jax.tree.map(lambda *leaves: _stack(leaves), *(params[name] for name in names))
+    if ENCODER in rest:
+        rest[ENCODER] = stack_layers(rest[ENCODER])
+    stacked = jax.tree.map(lambda *leaves: _stack_leaves(leaves), *(params[n] for n in names))
     return {**rest, "layers": stacked}
 
 
@@ -107,13 +157,15 @@ def unstack_layers(params: dict[str, Any]) -> dict[str, Any]:
     if "layers" not in params:
         return params
     rest = {name: value for name, value in params.items() if name != "layers"}
+    if ENCODER in rest:
+        rest[ENCODER] = unstack_layers(rest[ENCODER])
     depth = jax.tree.leaves(params["layers"])[0].shape[0]
     for index in range(depth):
         rest[f"layers_{index}"] = jax.tree.map(_pick(index), params["layers"])
     return rest
 
 
-def _stack(leaves: tuple[Any, ...]) -> Any:
+def _stack_leaves(leaves: tuple[Any, ...]) -> Any:
     # Host arrays stay on the host: where they go is the caller's business.
     if all(isinstance(leaf, np.ndarray) for leaf in leaves):
         return np.stack(leaves)

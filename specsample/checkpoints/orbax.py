@@ -23,10 +23,12 @@ import numpy as np
 from specsample.checkpoints import assemble, layout
 from specsample.checkpoints.vocabulary import read_json
 from specsample.errors import UserError, reason
-from specsample.models.config import DecoderConfig
+from specsample.models.config import DecoderConfig, EncoderDecoderConfig
 
 _VERSION = 1
 _CONFIG = "specsample.json"
+# What a configuration is of; files without an entry are older than the second.
+_KINDS = {"decoder": DecoderConfig, "encoder-decoder": EncoderDecoderConfig}
 
 
 def save(path: str | os.PathLike[str], config: DecoderConfig, params: dict[str, Any]) -> None:
@@ -45,13 +47,13 @@ def save(path: str | os.PathLike[str], config: DecoderConfig, params: dict[str, 
 
     path = Path(path).absolute()
     _require_tree(config, {n: leaf.shape for n, leaf in layout.flatten(params)})
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise UserError(f"{path}: something is there already; remove it or choose another name.")
+    require_absent(path)
     # The same name in every process; a leftover of an interrupted run is replaced.
     partial = path.with_name(f"{path.name}.partial")
     record = {
         "format": "specsample",
         "version": _VERSION,
+        "kind": next(kind for kind, made in _KINDS.items() if made is type(config)),
         "config": dataclasses.asdict(config),
     }
     try:
@@ -67,6 +69,13 @@ def save(path: str | os.PathLike[str], config: DecoderConfig, params: dict[str, 
         _wait("specsample_save_end")
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error}).") from error
+
+
+def require_absent(path: str | os.PathLike[str]) -> None:
+    """Raises a `UserError` if something is where a checkpoint is to be written."""
+    path = Path(path)
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise UserError(f"{path}: something is there already; remove it or choose another name.")
 
 
 def load_config(path: str | os.PathLike[str]) -> DecoderConfig:
@@ -88,8 +97,11 @@ def load_config(path: str | os.PathLike[str]) -> DecoderConfig:
             f"{file}: format {record.get('format')!r}, version {record.get('version')!r}; this "
             f"program reads specsample, version {_VERSION}."
         )
+    kind = record.get("kind", "decoder")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise UserError(f"{file}: kind {kind!r:.60} is unknown; known are {', '.join(_KINDS)}.")
     try:
-        return DecoderConfig(**record["config"])
+        return _KINDS[kind](**record["config"])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{file}: the configuration describes no model ({error}).") from error
 
@@ -135,10 +147,7 @@ def restore(
     if shardings is None:
         shardings = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     flat = layout.shapes(config)
-    if isinstance(shardings, dict):
-        places = dict(layout.flatten(shardings))
-    else:
-        places = dict.fromkeys(flat, shardings)
+    places = layout.spread(shardings, flat)
     dtype = jnp.dtype(config.dtype)
     target = {
         name: jax.ShapeDtypeStruct(shape, dtype, sharding=places[name])

@@ -1,17 +1,18 @@
-"""Decoders from Hugging Face directories: `config.json`, and safetensors whole or in shards."""
+"""Models from Hugging Face directories: `config.json`, and safetensors whole or in shards."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from specsample.checkpoints import assemble, hf_config, hf_names
+from specsample.checkpoints import assemble, hf_config, hf_names, hf_t5
 from specsample.checkpoints.vocabulary import read_json
 from specsample.errors import UserError, reason, shorten
-from specsample.models.config import DecoderConfig
+from specsample.models.config import DecoderConfig, EncoderDecoderConfig
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -30,7 +31,11 @@ def load_config(path: str | os.PathLike[str]) -> DecoderConfig:
     Raises:
       UserError: The model is of an unknown architecture, or has a setting that is not supported.
     """
-    return hf_config.read(Path(path) / "config.json")[1]
+    _, config = hf_config.read(Path(path) / "config.json")
+    if isinstance(config, EncoderDecoderConfig):
+        with Shards(Path(path)) as shards:
+            return _with_head(config, shards)
+    return config
 
 
 def load(
@@ -52,6 +57,8 @@ def load(
     with Shards(Path(path)) as shards:
         names = shards.shapes()
         assemble.require_depth(config.layers, shards)
+        if isinstance(config, EncoderDecoderConfig):
+            return _load_t5(config, shards, dtype)
         start = hf_names.prefix(arch, names)
         ignore = hf_names.buffers(arch, config.layers, start)
         if config.tied and hf_names.HEAD in names:
@@ -60,6 +67,22 @@ def load(
             ignore.add(hf_names.HEAD)
         found = hf_names.leaves(arch, config, start)
         return config, assemble.assemble(found, shards, ignore=ignore, dtype=dtype)
+
+
+def _with_head(config: EncoderDecoderConfig, shards: Shards) -> EncoderDecoderConfig:
+    return dataclasses.replace(config, tied=not hf_t5.has_head(config, shards.shapes()))
+
+
+def _load_t5(
+    config: EncoderDecoderConfig, shards: Shards, dtype: str
+) -> tuple[DecoderConfig, dict[str, Any]]:
+    config = _with_head(config, shards)
+    assemble.require_depth(config.encoder_layers, shards)
+    copies = {*hf_t5.COPIES, *((hf_t5.HEAD,) if config.tied else ())}
+    for name in copies & shards.shapes().keys():
+        _require_same(shards, name, hf_t5.EMBEDDING)
+    ignore = copies | {hf_t5.UNUSED}
+    return config, assemble.assemble(hf_t5.leaves(config), shards, ignore=ignore, dtype=dtype)
 
 
 def _require_same(shards: Shards, head: str, embedding: str) -> None:
