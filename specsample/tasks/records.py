@@ -19,7 +19,15 @@ from specsample.errors import UserError
 from specsample.reporting import files
 
 CONFIG, RECORDS, SUMMARY = "config.gin", "records.jsonl", "summary.json"
-_PLACES = ("run.output_dir", "OUTPUT_DIR")  # a folder may be moved and then be resumed
+# A folder may be moved and then be resumed. So may the data: records tell whether prompts differ.
+_PLACES = (
+    "OUTPUT_DIR",
+    "run.output_dir",
+    "experiment.run.output_dir",
+    "DATA_DIR",
+    "load.data_dir",
+    "registry.load.data_dir",
+)
 
 
 class Folder:

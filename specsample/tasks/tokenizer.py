@@ -1,6 +1,6 @@
 """Text to token ids and back, one token at a time if need be.
 
-Ids become text through a table of bytes, not through the library's decoder: a token is then a fixed
+Ids become text through a table of bytes, not through a library's decoder: a token is then a fixed
 run of bytes wherever it stands, which is what streaming and cutting at a stop string need.
 """
 
@@ -8,17 +8,40 @@ from __future__ import annotations
 
 import codecs
 import functools
-import hashlib
-import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from specsample.checkpoints import vocabulary
-from specsample.checkpoints.pieces import byte_table
 from specsample.checkpoints.vocabulary import Vocabulary
-from specsample.errors import UserError, reason
+from specsample.errors import UserError
+from specsample.tasks import bytewise, sentencepieces
+from specsample.tasks.definitions import Definition
+
+
+class Codec(Protocol):
+    """A kind of vocabulary: how text is cut into ids, and what every id means."""
+
+    vocab_size: int
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    special_ids: frozenset[int]
+    table: list[bytes]  # the bytes of every id
+    strips: int  # spaces that a decoded text may begin with and that are not part of it
+    opening: list[int]  # ids that the model wants before a text
+
+    def encode(self, text: str, parse: bool) -> list[int]:
+        """Turns text into ids, without the opening."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Equal for two vocabularies if their ids mean the same."""
+        ...
+
+    def files(self) -> dict[str, bytes]:
+        """What a folder holds that is read as this vocabulary."""
+        ...
 
 
 class Tokenizer:
@@ -29,47 +52,45 @@ class Tokenizer:
       bos_id: The id that starts a text, or None.
       eos_ids: The ids that end a text.
       special_ids: Ids of control tokens.
+      strips: How many spaces a decoded text may begin with that are not part of it.
     """
 
-    def __init__(self, words: Vocabulary) -> None:
+    def __init__(self, words: Vocabulary | Codec) -> None:
         """Builds the tokenizer.
 
         Args:
-          words: As `specsample.checkpoints.vocabulary.load` returns it.
+          words: As `specsample.checkpoints.vocabulary.load` returns it, or of another kind.
 
         Raises:
           UserError: The vocabulary is of a kind that is not supported.
         """
-        import tokenizers
-
-        self._words = words
-        try:
-            self._backend = tokenizers.Tokenizer.from_str(json.dumps(words.definition))
-        # The library raises bare Exception for every fault of a definition.
-        except Exception as error:
-            raise UserError(
-                f"{words.label}: the tokenizer cannot be built ({reason(error)})."
-            ) from error
-        self._backend.no_padding()
-        self._backend.no_truncation()
-        self.vocab_size = max(words.pieces()) + 1
-        self.bos_id = words.bos_id
-        self.eos_ids = words.eos_ids
-        self.special_ids = words.special_ids()
-        self._bytes, self.strips = byte_table(words, self.vocab_size)
-        self._prefix = self._opening()
+        codec: Codec = Definition(words) if isinstance(words, Vocabulary) else words
+        self._codec = codec
+        self.vocab_size = codec.vocab_size
+        self.bos_id = codec.bos_id
+        self.eos_ids = codec.eos_ids
+        self.special_ids = codec.special_ids
+        self.strips = codec.strips
+        self._bytes = codec.table
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """Returns the tokenizer of a GGUF file or of a directory with tokenizer files."""
-        return cls(vocabulary.load(path))
+        """Returns the tokenizer of a model.
+
+        Args:
+          path: A GGUF file, a SentencePiece model, or a directory with a SentencePiece model
+            (`sentencepiece.model`, `spiece.model`), with tokenizer files, or with the settings of a
+            model of bytes.
+
+        Raises:
+          UserError: There is none, or it is of a kind that is not supported.
+        """
+        return cls(_codec(Path(path)) or vocabulary.load(path))
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256 of pieces and merges: equal for two models if their ids mean the same."""
-        pieces = sorted(self._words.pieces().items())
-        text = json.dumps([pieces, self._words.merges()], ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return self._codec.fingerprint()
 
     def encode(self, text: str, *, special: bool = True, parse: bool = True) -> list[int]:
         """Turns text into ids.
@@ -91,10 +112,9 @@ class Tokenizer:
         """
         if any("\ud800" <= char <= "\udfff" for char in text):
             raise UserError(f"text {text!r:.40} has lone surrogates; decode it as UTF-8 first.")
-        backend = self._backend if parse else self._literal
-        ids = backend.encode(text, add_special_tokens=False).ids
-        if special and self._prefix and ids[:1] != self._prefix:
-            return self._prefix + ids
+        ids, opening = self._codec.encode(text, parse), self._codec.opening
+        if special and opening and ids[:1] != opening:
+            return opening + ids
         return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
@@ -132,46 +152,41 @@ class Tokenizer:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the tokenizer into a directory, for `from_path` and for other programs."""
-        pieces, words = self._words.pieces(), self._words
-        settings: dict[str, Any] = {"add_bos_token": bool(self._prefix)}
-        if words.bos_id is not None:
-            settings["bos_token"] = pieces[words.bos_id]
-        if words.eos_ids:
-            settings["eos_token"] = pieces[words.eos_ids[0]]
-        if words.chat_template is not None:
-            settings["chat_template"] = words.chat_template
-        ends = {"eos_token_id": list(words.eos_ids)}
-        files = {
-            "tokenizer.json": words.definition,
-            "tokenizer_config.json": settings,
-            "generation_config.json": ends,
-        }
-        for name, content in files.items():
-            Path(folder, name).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+        for name, content in self._codec.files().items():
+            Path(folder, name).write_bytes(content)
 
-    @functools.cached_property
-    def _literal(self) -> Any:
-        """A second backend: the switch is a state of the backend, and threads share that."""
-        import tokenizers
 
-        backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
-        backend.encode_special_tokens = True
-        return backend
+def _codec(path: Path) -> Codec | None:
+    """A vocabulary that the library `tokenizers` has no part in, if this is one."""
+    if path.is_file():
+        if path.suffix != ".model":
+            return None
+        return sentencepieces.read(path, _extra_ids(path.parent))
+    kind = _settings(path).get("tokenizer_class")
+    if (path / "tokenizer.json").is_file() and kind not in sentencepieces.CLASSES:
+        return None
+    for name in sentencepieces.FILES:
+        if (path / name).is_file():
+            return sentencepieces.read(path / name, _extra_ids(path))
+    if kind != bytewise.CLASS:
+        return None
+    extra = _extra_ids(path)
+    return bytewise.Bytewise(bytewise.EXTRA_IDS if extra is None else extra)
 
-    def _opening(self) -> list[int]:
-        """The ids that the model wants before a text: its beginning-of-text id, or none."""
-        wanted = self._words.add_bos
-        if wanted is None:
-            ids = self._backend.encode("", add_special_tokens=True).ids
-            wanted = self.bos_id is not None and ids[:1] == [self.bos_id]
-        if not wanted:
-            return []
-        if self.bos_id is None:
-            raise UserError(
-                f"{self._words.label}: the tokenizer asks for a beginning-of-text token and names "
-                "none; set bos_token in tokenizer_config.json."
-            )
-        return [self.bos_id]
+
+def _settings(folder: Path) -> dict[str, Any]:
+    return vocabulary.optional_json(folder / "tokenizer_config.json")
+
+
+def _extra_ids(folder: Path) -> int | None:
+    """How many sentinels a folder's settings ask for; None if they do not say."""
+    found = _settings(folder).get("extra_ids")
+    if found is None or (isinstance(found, int) and not isinstance(found, bool) and found >= 0):
+        return found
+    raise UserError(
+        f"{folder / 'tokenizer_config.json'}: extra_ids={found!r:.60}; it must be a whole number, "
+        "0 or more."
+    )
 
 
 class TokenStream:
@@ -202,7 +217,9 @@ class TokenStream:
 
     def _trim(self, text: str) -> str:
         """SentencePiece puts a space before every text, which is not part of it."""
-        if self._strip and text:
-            self._strip = False
-            return text.removeprefix(" ")
-        return text
+        if not self._strip or not text:
+            return text
+        spaces = min(int(self._strip), len(text) - len(text.lstrip(" ")))
+        # Only at the beginning: nothing is removed once a character was shown.
+        self._strip = self._strip - spaces if spaces == len(text) else 0
+        return text[spaces:]

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -11,9 +12,11 @@ def test_humaneval_has_its_problems_in_order():
     assert [e.id for e in task.examples] == [f"HumanEval/{i}" for i in range(164)]
     assert all("def " in example.prompt for example in task.examples)
     assert "\ndef " in task.stop
+    assert all("def check" in example.reference["test"] for example in task.examples)
+    assert task.metrics == ()  # nothing that a model wrote is run unless that is asked for
 
 
-@pytest.mark.parametrize("name", registry.TASKS)
+@pytest.mark.parametrize("name", registry.OWN)
 def test_ids_are_unique_and_prompts_are_text(name):
     examples = registry.load(name).examples
     assert len({example.id for example in examples}) == len(examples) > 0
@@ -53,6 +56,9 @@ def test_a_file_of_prompts(tmp_path):
         ('{"prompt": 3}', "line 1: give one text"),
         ('{"prompt": "a", "chat": 1}', "line 1: 'id' must be"),
         ('{"prompt": "a", "id": 1}\n{"prompt": "b", "id": "1"}', "line 2: the id '1'"),
+        ('{"prompt": "a", "target": " "}', "line 1: 'target' must be one text"),
+        ('{"prompt": "a", "target": []}', "line 1: 'target' must be one text"),
+        ('{"prompt": "a", "targets": "b", "reference": "c"}', "line 1: 'reference' must be one"),
     ],
 )
 def test_wrong_lines_are_named(tmp_path, text, message):
@@ -60,3 +66,44 @@ def test_wrong_lines_are_named(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(UserError, match=message):
         jsonl.load(path)
+
+
+def test_references_stand_beside_prompts(tmp_path):
+    path = tmp_path / "p.jsonl.gz"
+    lines = [
+        {"inputs": "a", "target": "b"},
+        {"prompt": "c", "reference": ["d", "e"]},
+        {"input": "f"},
+    ]
+    path.write_bytes(gzip.compress("\n".join(json.dumps(line) for line in lines).encode()))
+    task = registry.load(str(path))
+    assert [example.reference for example in task.examples] == ["b", ["d", "e"], None]
+    assert registry.load(str(path), num_examples=2, metrics=["bleu"]).metrics == ("bleu",)
+    with pytest.raises(UserError, match="example '3' of task 'p.jsonl.gz' has no reference"):
+        registry.load(str(path), metrics=["bleu"])
+
+
+def test_columns_are_prompts_and_references(tmp_path):
+    path = tmp_path / "p.tsv"
+    path.write_bytes("a b\tc\r\nd\n".encode("utf-8-sig"))
+    task = registry.load(str(path))
+    assert [(e.id, e.prompt, e.reference) for e in task.examples] == [
+        ("1", "a b", "c"),
+        ("2", "d", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tb\tc\n", "line 1: 3 columns"),
+        ("a\tb\na\t\n", "line 2: 2 columns, or an empty one"),
+        ("\n", "line 1: 1 columns, or an empty one"),
+        ("", "no prompts"),
+    ],
+)
+def test_wrong_columns_are_named(tmp_path, text, message):
+    path = tmp_path / "p.tsv"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        registry.load(str(path))
