@@ -27,7 +27,7 @@ from specsample.streaming import Piece, Releaser
 from specsample.tasks.tokenizer import TokenStream
 from specsample.types import FINISH_REASONS, RUNNING, STOP, DecodeState, Params
 
-STOP_INTERVAL = 16  # steps between looks for stop strings
+STOP_INTERVAL = 4  # steps between looks for stop strings; what comes behind one is wasted
 _FOREVER = np.int32(2**31 - 1)
 
 

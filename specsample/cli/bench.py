@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from specsample.cli import _models, _output
@@ -23,10 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figures", metavar="NAME,...", help=f"only these of {FIGURES}")
     parser.add_argument(
         "--preset",
-        choices=("accelerator",),
+        choices=("accelerator", "translation"),
         help="'accelerator': a 7B target and a wide-shallow draft with made-up weights on one TPU "
-        "or GPU, in under 6 minutes; no figure above, and no model, is asked for",
+        "or GPU, in under 6 minutes; no figure above, and no model, is asked for. 'translation': "
+        "an encoder-decoder --model with every --draft_model over draft lengths and temperatures, "
+        "on a --task that has references",
     )
+    parser.add_argument(
+        "--draft_model", action="append", default=[], help="of --preset translation; repeatable"
+    )
+    parser.add_argument(
+        "--task", help="of --preset translation, as MIXTURE_OR_TASK_NAME (parallel_en_de)"
+    )
+    parser.add_argument("--data_dir", help="folder of the task's data")
+    parser.add_argument("--split", help="part of the task's data (test)")
     parser.add_argument(
         "--quick", action="store_true", help="a rough look: few rounds, prompts and tokens"
     )
@@ -37,6 +48,9 @@ def run(args: argparse.Namespace) -> int:
     _output.check_writable(args.json)
     if args.preset == "accelerator":
         return _accelerator(args)
+    if args.preset == "translation":
+        return _translation(args)
+    _refuse(args, ("draft_model", "task", "data_dir", "split"), "without --preset translation")
     from rich.console import Console
 
     from specsample.bench import report, suite
@@ -55,12 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _accelerator(args: argparse.Namespace) -> int:
-    for name in ("model", "figures", "dtype"):
-        if getattr(args, name) is not None:
-            raise UserError(
-                f"--{name} {getattr(args, name)} beside --preset accelerator, which has models and "
-                f"figures of its own; leave one of them out."
-            )
+    others = ("model", "figures", "dtype", "draft_model", "task", "data_dir", "split")
+    _refuse(args, others, "beside --preset accelerator, which has models and figures of its own")
     from rich.console import Console
 
     from specsample.bench import accelerator, accelerator_report
@@ -72,6 +82,34 @@ def _accelerator(args: argparse.Namespace) -> int:
         Console().print(table)
     _output.write_json(args.json, accelerator.record(result))
     return 0
+
+
+def _translation(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from specsample.bench import translation, translation_report
+    from specsample.tasks import registry
+
+    _refuse(args, ("figures",), "beside --preset translation, which has figures of its own")
+    if not args.model or not args.draft_model:
+        raise UserError("--preset translation needs --model and one --draft_model or more.")
+    task = registry.load(args.task or "parallel_en_de", split=args.split, data_dir=args.data_dir)
+    target = _models.load(args.model, args.dtype)
+    drafts = {path: _models.load(path, args.dtype) for path in args.draft_model}
+    plan = translation.QUICK if args.quick else translation.Plan()
+    with _output.status("measuring") as say:
+        result = translation.run(target, drafts, task, plan, say)
+    _warn_if_busy(result)
+    for table in translation_report.tables(result):
+        Console().print(table)
+    _output.write_json(args.json, result)
+    return 0
+
+
+def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if value := getattr(args, name):
+            raise UserError(f"--{name} {value} {why}; leave one of them out.")
 
 
 def _warn_if_busy(result: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ by `G` query heads, `D` width of a head, `S` slots.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -166,6 +167,23 @@ def attend(
     return sums.value / sums.weight[..., None]
 
 
+def _initial(config: DecoderConfig, group: int | None = None) -> Callable:
+    """An initialiser of queries, or of `group` of them packed with a key and a value.
+
+    What is not divided when scores are computed is divided here.
+    """
+    normal = nn.initializers.normal(config.width**-0.5)
+    scale = 1.0 if config.scaled_queries else config.head_dim**-0.5
+
+    def init(key, shape, dtype):
+        weights = normal(key, shape, dtype)
+        if group is None:
+            return weights * jnp.asarray(scale, dtype)
+        return weights.at[:, :group].multiply(jnp.asarray(scale, dtype))
+
+    return init
+
+
 def _output(module: nn.Module, mixed: Float[Array, "B KV G T D"]) -> Float[Array, "B T E"]:
     """Declares the weights `out`, and maps what heads have found back to the stream."""
     config, dtype = module.config, jnp.dtype(module.config.dtype)
@@ -213,7 +231,7 @@ class Attention(nn.Module):
         group = config.group
         shape = (config.kv_heads, group + 2, config.head_dim)
         names = ("kv_heads", "group", "head_dim")
-        init = partitioned(nn.initializers.normal(config.width**-0.5), *names, "embed")
+        init = partitioned(_initial(config, group), *names, "embed")
         y = dense(self.param("qkv", init, (*shape, config.width), dtype), x)
         if config.attention_bias:
             y = y + bias(self, "qkv_bias", shape, names)
@@ -252,7 +270,8 @@ class CrossAttention(nn.Module):
         init = nn.initializers.normal(config.width**-0.5)
         names = ("kv_heads", "head_dim")
         shape = (config.heads, config.head_dim, config.width)
-        weight = self.param("query", partitioned(init, *names, "embed"), shape, dtype)
+        queries = partitioned(_initial(config), *names, "embed")
+        weight = self.param("query", queries, shape, dtype)
         # Declared here, where the layer's other weights are; read when a row begins, not here.
         pair = (config.heads, 2, config.head_dim, config.width)
         self.param(

@@ -174,7 +174,8 @@ class Embedder(nn.Module):
     def setup(self):
         """Declares `embedding [V, E]` and, for learned positions, `positions [P, E]`."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
-        init = nn.initializers.normal(config.width**-0.5)
+        # T5's are of unit variance, and so is its head's input where the two are tied.
+        init = nn.initializers.normal(1.0 if config.scaled_head else config.width**-0.5)
         self.embedding = self.param(
             "embedding",
             partitioned(init, "vocab", "embed"),

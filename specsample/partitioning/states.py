@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import jax
@@ -119,13 +120,20 @@ def _cache(cache: KVCache) -> KVCache:
 def describe(model: Model) -> list[dict[str, Any]]:
     """Which device holds which part of every parameter: `shards` gives it by device number."""
     rows = []
-    for path, leaf in jax.tree_util.tree_leaves_with_path(model.params):
-        name = "/".join(str(part.key) for part in path)
+    leaves = jax.tree_util.tree_leaves_with_path(model.params)
+    named = [("/".join(str(part.key) for part in path), leaf) for path, leaf in leaves]
+    for name, leaf in sorted(named, key=lambda one: _in_order(one[0])):
         spec = getattr(leaf.sharding, "spec", PartitionSpec())
         parts = leaf.sharding.devices_indices_map(leaf.shape)
         shards = {device.id: _part(index, leaf.shape) for device, index in parts.items()}
         rows.append({"name": name, "shape": leaf.shape, "spec": str(spec), "shards": shards})
     return rows
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """Sorts `layers_3` before `layers_28`."""
+    pieces = re.split(r"(\d+)", name)
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
 
 
 def _part(index: tuple[slice, ...], shape: tuple[int, ...]) -> str:

@@ -18,7 +18,7 @@ from specsample import decoding, sampling
 from specsample.errors import UserError
 from specsample.layout import Layout
 from specsample.models import refit as refits
-from specsample.models.cache import Fresh, KVCache
+from specsample.models.cache import Fresh, KVCache, Memory
 from specsample.models.model import Model
 from specsample.partitioning import states
 from specsample.types import Params, Prompt, Scores
@@ -101,7 +101,9 @@ def build(make: Callable, target: Model, draft: Model | None, layout: Layout) ->
     return drafter, jax.tree.map(_at, shapes, layout.shardings(axes(), shapes))
 
 
-def state(params: Params, target: Any, drafter: Any, batch: int, slots: int) -> Any:
+def state(
+    params: Params, target: Any, drafter: Any, batch: int, slots: int, inputs: int = 0
+) -> Any:
     """The shapes of a decoding state, laid out nowhere yet.
 
     Args:
@@ -110,8 +112,9 @@ def state(params: Params, target: Any, drafter: Any, batch: int, slots: int) -> 
       drafter: static.
       batch: rows.
       slots: tokens that a row can hold.
+      inputs: tokens of an encoder's input, if the target has one.
     """
-    prompt = Prompt(_ints(batch, 1), _ints(batch))
+    prompt = prompts(target, batch, inputs)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), batch))
     controls = jax.eval_shape(lambda: sampling.make_controls(batch))
 
@@ -121,6 +124,23 @@ def state(params: Params, target: Any, drafter: Any, batch: int, slots: int) -> 
         )
 
     return jax.eval_shape(start, _bare(params), prompt, keys, controls)
+
+
+def prompts(target: Any, batch: int, inputs: int) -> Prompt:
+    """The shapes of the shortest prompts, with an encoder's inputs if there is one."""
+    encoder = _ints(batch, inputs) if target.encodes else None
+    return Prompt(_ints(batch, 1), _ints(batch), encoder)
+
+
+def of_a_step(params: Any) -> Any:
+    """The parameters that decoding reads: not those that only an encoder's pass needs."""
+
+    def drop(tree):
+        if not isinstance(tree, dict):
+            return tree
+        return {k: drop(v) for k, v in tree.items() if k not in ("encoder", "key_value")}
+
+    return drop(params)
 
 
 def on(tree: Any, layout: Layout) -> Any:
@@ -133,6 +153,7 @@ def on(tree: Any, layout: Layout) -> Any:
                 keys=_named(x.keys, states.KEYS, layout),
                 values=_named(x.values, states.VALUES, layout),
                 length=_rows(x.length, layout),
+                memory=None if x.memory is None else _memory(x.memory, layout),
             )
         if isinstance(x, Fresh):
             return Fresh(_named(x.keys, FRESH, layout), _named(x.values, FRESH, layout))
@@ -152,6 +173,11 @@ def bytes_on_a_device(*trees: Any) -> int:
         prng = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         total += math.prod(shape) * (8 if prng else leaf.dtype.itemsize)
     return total
+
+
+def _memory(memory: Memory, layout: Layout) -> Memory:
+    keys = _named(memory.keys, states.KEYS, layout)
+    return Memory(keys, _named(memory.values, states.VALUES, layout), _rows(memory.mask, layout))
 
 
 def _named(tree: Any, names: tuple[str, ...], layout: Layout) -> Any:

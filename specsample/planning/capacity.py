@@ -8,7 +8,6 @@ tokens of a pass, and never to shrink. So a limit is arithmetic on bytes that we
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from specsample.planning.chips import GIB, Chip
 from specsample.planning.compiling import Compiled, Overflow
@@ -50,55 +49,43 @@ class Fit:
 
 def judge(setting: Setting, chip: Chip, compiled: list[Compiled | Overflow]) -> Fit:
     """Whether the largest program fits, what stays on its devices included."""
-    resident = setting.bytes
-    shared = setting.placement.kind != "disjoint"
-    sides = [list(resident)] if shared else [
-        ["target weights", "target cache", "rows"], ["draft weights", "draft state"]
-    ]  # fmt: skip
-    held = [sum(resident[name] for name in side) for side in sides]
+    shared, held = setting.placement.kind != "disjoint", setting.held
     needs = [
         one.needed if isinstance(one, Overflow) else _need(one, held, shared) for one in compiled
     ]
     temporaries = max((one.temporaries for one in compiled if isinstance(one, Compiled)), default=0)
-    largest = _largest(setting, chip.usable, temporaries, shared)
+    largest = _largest(setting, chip.usable, temporaries)
     return Fit(max([*held, *needs]), chip.usable, largest)
 
 
-def _need(one: Compiled, held: list[int], shared: bool) -> int:
+def _need(one: Compiled, held: tuple[int, int], shared: bool) -> int:
     """A program's peak, or what stays on the chip with its temporaries where that is more."""
     side = held[-1] if one.side == "draft" and not shared else held[0]
     return max(one.peak, side + one.temporaries)
 
 
-def _largest(setting: Setting, room: int, temporaries: int, shared: bool) -> dict[str, int]:
+def _largest(setting: Setting, room: int, temporaries: int) -> dict[str, int]:
     context = setting.target.network.context
     return {
-        "batch": _limit(setting, "batch", room, temporaries, shared, 1 << 20),
-        "context": _limit(setting, "context", room, temporaries, shared, context),
-        "block": _block(setting, room, temporaries, shared),
+        "batch": _limit(setting, "batch", room, temporaries, 1 << 20),
+        "context": _limit(setting, "context", room, temporaries, context),
+        "block": _block(setting, room, temporaries),
     }
 
 
-def _limit(setting: Setting, name: str, room: int, temporaries: int, shared: bool, cap: int) -> int:
+def _limit(setting: Setting, name: str, room: int, temporaries: int, cap: int) -> int:
     """Solves resident + temporaries = room for one size."""
     size = getattr(setting, name)
-    one = _held(setting, shared)
-    two = _held(dataclasses.replace(setting, **{name: 2 * size}), shared)
+    one = max(setting.held)
+    two = max(dataclasses.replace(setting, **{name: 2 * size}).held)
     # Of a pass, only rows make temporaries grow; context does not enter a product's size twice.
     slope = (two - one) / size + (temporaries / size if name == "batch" else 0.0)
     base = one + temporaries - slope * size
     return max(0, min(cap, int((room - base) / slope))) if slope > 0 else cap
 
 
-def _block(setting: Setting, room: int, temporaries: int, shared: bool) -> int:
+def _block(setting: Setting, room: int, temporaries: int) -> int:
     nodes = setting.drafter.nodes
-    left = room - _held(setting, shared)
+    left = room - max(setting.held)
     each = temporaries / nodes
     return max(0, min(MOST_GUESSES + 1, int(left / each))) if each else MOST_GUESSES + 1
-
-
-def _held(setting: Setting, shared: bool) -> int:
-    resident: dict[str, Any] = setting.bytes
-    target = sum(resident[name] for name in ("target weights", "target cache", "rows"))
-    draft = resident["draft weights"] + resident["draft state"]
-    return target + draft if shared else max(target, draft)

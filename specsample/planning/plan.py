@@ -56,6 +56,7 @@ def run(
     *,
     batch: int = 1,
     context: int = 2048,
+    inputs: int = 512,
     blocks: Sequence[int] = (),
     scanned: bool = True,
     assumptions: Assumptions = USUAL,
@@ -71,6 +72,7 @@ def run(
       acceptance: a rule's class.
       batch: rows.
       context: tokens of a row that caches have room for.
+      inputs: tokens of an encoder's input, for models that have one.
       blocks: further numbers of nodes to compile the target's pass for.
       scanned: layers as one compiled body, which compiles in seconds; or spelt out.
       assumptions: what predictions rest on besides the programs.
@@ -83,14 +85,15 @@ def run(
     Raises:
       UserError: an unknown slice, a mesh or a model that does not fit it, impossible sizes.
     """
-    _check(batch=batch, context=context, **_sizes(blocks))
+    _check(batch=batch, context=context, inputs=inputs, **_sizes(blocks))
+    sizes = batch, context, inputs
     assumptions.check([case.name for case in cases])
     chip, devices = topologies.devices(topology)
     described = abstract.scanned(target(), scanned)
     known: dict[Any, Compiled | Overflow] = {}
     records, passes = [], {}
     for case in cases:
-        setting = _setting(case, described, acceptance, devices, batch, context, scanned)
+        setting = _setting(case, described, acceptance, devices, sizes, scanned)
         made = _compile(case, setting, blocks, known, chip.usable, progress, keep)
         fit = capacity.judge(setting, chip, made)
         record, passes[case.name] = predictions.examine(case.name, setting, made, fit)
@@ -101,12 +104,13 @@ def run(
         "chip": dataclasses.asdict(chip) | {"ridge": chip.ridge},
         "target": _model_record(described),
         **{"batch": batch, "context": context, "scanned": scanned, "cases": records},
+        "inputs": inputs if described.network.encodes else None,
         "predictions": predictions.Outlook(chip, passes, assumptions).as_dict(),
         "zones": predictions.zones(chip),
     }
 
 
-def _setting(case, target, acceptance, devices, batch, context, scanned) -> Setting:
+def _setting(case, target, acceptance, devices, sizes, scanned) -> Setting:
     placement: Placement = case.placement().resolve(devices)
     placed = abstract.place(target, placement.target)
     draft = None
@@ -114,11 +118,13 @@ def _setting(case, target, acceptance, devices, batch, context, scanned) -> Sett
         draft = abstract.place(abstract.scanned(case.draft_model(), scanned), placement.draft)
         draft = reconcile(placed, draft)
     drafter, params = abstract.build(case.drafter, placed, draft, placement.draft)
-    if context > placed.network.context:
-        raise UserError(
-            f"context={context}; model {target.name!r} holds at most {placed.network.context}."
-        )
-    return Setting(placed, drafter, params, acceptance(), placement, batch, context)
+    most = {"context": placed.network.context}
+    if placed.network.encodes:
+        most["inputs"] = placed.network.config.input_context
+    for name, size in zip(("context", "inputs"), sizes[1:], strict=True):
+        if size > most.get(name, size):
+            raise UserError(f"{name}={size}; model {target.name!r} takes at most {most[name]}.")
+    return Setting(placed, drafter, params, acceptance(), placement, *sizes)
 
 
 def _compile(case, setting, blocks, known, room, progress, keep) -> list[Compiled | Overflow]:

@@ -70,6 +70,18 @@ class Given:
         return self.target.commit(cache, fresh, path, count)
 
 
+def encode(setting: Setting) -> Program:
+    """The encoder, and what cross attention remembers of it: once a row, before any step."""
+    target, layout = setting.target.network, setting.placement.target
+    prompt = abstract.on(abstract.prompts(target, setting.batch, setting.inputs), layout)
+
+    def run(params, prompt):
+        with layouts.using(layout):
+            return states.constrain(target.init(params, prompt, setting.context))
+
+    return Program("encode", jax.jit(run), (setting.target.params, prompt), {}, "target", times=0)
+
+
 def score(setting: Setting, nodes: int) -> Program:
     """The target's pass over a chain of `nodes`."""
     target, layout = setting.target.network, setting.placement.target
@@ -195,7 +207,9 @@ def all_of(setting: Setting, blocks: Sequence[int] = ()) -> Iterator[tuple[Any, 
       A key and a function that makes the program.
     """
     target, drafter = setting.target.network, setting.drafter
-    alone = target, setting.placement.target, setting.batch, setting.context
+    alone = target, setting.placement.target, setting.batch, setting.context, setting.inputs
+    if target.encodes:
+        yield ("encode", *alone), functools.partial(encode, setting)
     for nodes in sorted({1, drafter.nodes, *blocks}):
         yield ("score", *alone, nodes, drafter.taps), functools.partial(score, setting, nodes)
     shapes = jax.tree.map(lambda x: (x.shape, x.dtype), setting.tree())

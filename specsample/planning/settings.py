@@ -29,6 +29,7 @@ class Setting:
       placement: resolved.
       batch: rows.
       context: tokens of a row that the cache has room for.
+      inputs: tokens of an encoder's input.
     """
 
     target: Model
@@ -38,6 +39,7 @@ class Setting:
     placement: Placement
     batch: int
     context: int
+    inputs: int = 0
 
     @functools.cached_property
     def both(self) -> Params:
@@ -50,7 +52,8 @@ class Setting:
         return self._state(self.drafter)
 
     def _state(self, drafter: Any) -> Any:
-        made = abstract.state(self.both, self.target.network, drafter, self.batch, self.context)
+        sizes = self.batch, self.context, self.inputs
+        made = abstract.state(self.both, self.target.network, drafter, *sizes)
         draft = abstract.on(made.draft, self.placement.draft)
         return abstract.on(made.replace(draft=()), self.placement.target).replace(draft=draft)
 
@@ -81,15 +84,34 @@ class Setting:
 
     @property
     def bytes(self) -> dict[str, int]:
-        """Bytes on one device that stay there: weights, caches, and the rest of the state."""
+        """Bytes on one device that stay there: weights, caches, and the rest of the state.
+
+        Weights that only an encoder's pass reads are counted apart.
+        """
         state, placed = self.state, abstract.bytes_on_a_device
-        return {
-            "target weights": placed(self.target.params),
-            "draft weights": placed(self.params),
+        step = [placed(abstract.of_a_step(params)) for params in (self.target.params, self.params)]
+        found = {
+            "target weights": step[0],
+            "draft weights": step[1],
             "target cache": placed(state.cache),
             "draft state": placed(state.draft),
             "rows": placed(state.replace(cache=(), draft=())),
         }
+        if self.target.network.encodes:
+            found["target encoder"] = placed(self.target.params) - step[0]
+            found["draft encoder"] = placed(self.params) - step[1]
+        return found
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Bytes that stay on one of the target's devices, and on one of the drafter's.
+
+        Where they share devices, the first is of both, and the second is part of it.
+        """
+        resident = self.bytes
+        draft = sum(size for name, size in resident.items() if name.startswith("draft"))
+        both = sum(resident.values())
+        return (both - draft if self.placement.kind == "disjoint" else both), draft
 
 
 def commit_of(setting: Setting) -> Commit:

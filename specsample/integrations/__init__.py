@@ -1,0 +1,1 @@
+"""Our loop inside other programs. Nothing here is imported unless it is asked for."""
