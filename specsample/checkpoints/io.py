@@ -23,7 +23,8 @@ from specsample.partitioning import hosts
 # Each is the module that reads it, imported when first needed: none of the packages behind them is
 # needed by the others.
 FORMATS = ("gguf", "safetensors", "t5x", "orbax")
-WRITTEN = ("orbax", "t5x")  # `orbax` is our own, whose arrays Orbax writes
+# `orbax` is our own, whose arrays Orbax writes.
+WRITTEN = {"orbax": "orbax", "t5x": "t5x", "safetensors": "hf_t5_save"}
 DTYPES = ("float32", "bfloat16")
 
 
@@ -206,21 +207,24 @@ def save(
     params: dict[str, Any],
     *,
     format: str = "orbax",
+    **options: Any,
 ) -> None:
-    """Writes a checkpoint: of our own, or one of T5X.
+    """Writes a checkpoint: of our own, of T5X, or a T5 as Hugging Face has it.
 
     Args:
       path: Where; nothing may be there yet, except an empty directory. For T5X the directory of a
         run, which `checkpoint_1` goes into.
       config: The model.
       params: Its parameters.
-      format: One of `WRITTEN`: `orbax`, our own, or `t5x`, T5X's native one.
+      format: One of `WRITTEN`: `orbax`, our own, `t5x`, T5X's native one, or `safetensors`, a
+        directory of Hugging Face's, for T5 alone.
+      **options: Of the format: `shard_bytes` of `safetensors`.
 
     Raises:
-      UserError: Something is at `path`, or it cannot be written, or T5X has no such model.
+      UserError: Something is at `path`, it cannot be written, or the format has no such model.
       ValueError: The parameters are not those of `config`.
     """
-    writer(format).save(path, config, params)
+    writer(format).save(path, config, params, **options)
 
 
 def writer(format: str) -> ModuleType:
@@ -234,7 +238,7 @@ def writer(format: str) -> ModuleType:
     """
     if format not in WRITTEN:
         raise UserError(f"format {format!r} is not written; use one of {', '.join(WRITTEN)}.")
-    return importlib.import_module(f"specsample.checkpoints.{format}")
+    return importlib.import_module(f"specsample.checkpoints.{WRITTEN[format]}")
 
 
 def _module(path: str | os.PathLike[str]) -> ModuleType:

@@ -101,11 +101,12 @@ def sizes(label: str, text: str | None) -> tuple[tuple[str, int], ...]:
     for entry in (text or "").split(",") if text else ():
         axis, equals, size = entry.strip().partition("=")
         try:
-            if not equals:
+            if not equals or axis in dict(found):
                 raise ValueError(entry)
             found.append((axis, int(size)))
         except ValueError as error:
             raise UserError(
-                f"{label} {text!r}: {entry!r} is no AXIS=N; write data=1,model=4."
+                f"{label} {text!r}: {entry!r} is no AXIS=N, or the axis has one already; write "
+                "data=1,model=4."
             ) from error
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Convert a checkpoint of another program into one of ours, or into T5X's.
+"""Convert a checkpoint of another program into one of ours, of T5X or of Hugging Face's.
 
     specsample convert --source runs/t5/checkpoint_1000000 --output t5-base
 
@@ -27,9 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         default="orbax",
-        choices=("orbax", "t5x"),
-        help="of the output: ours, whose arrays Orbax writes, or T5X's native one, as "
-        "DIR/checkpoint_1 (%(default)s)",
+        choices=("orbax", "t5x", "safetensors"),
+        help="of the output: ours, whose arrays Orbax writes; T5X's native one, as "
+        "DIR/checkpoint_1; or Hugging Face's, for T5 alone (%(default)s)",
+    )
+    parser.add_argument(
+        "--shard_bytes", type=int, metavar="N", help="of a file of safetensors at most"
     )
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of the weights")
     parser.add_argument(
@@ -51,6 +54,13 @@ def run(args: argparse.Namespace) -> int:
     from specsample.checkpoints import layout
     from specsample.reporting import files, tables
 
+    options = {}
+    if args.shard_bytes is not None:
+        if args.format != "safetensors" or args.shard_bytes < 1:
+            raise UserError(
+                f"--shard_bytes {args.shard_bytes} needs --format safetensors, and 1 or more."
+            )
+        options = {"shard_bytes": args.shard_bytes}
     if args.scanned and args.format == "t5x":
         raise UserError("--scanned: T5X's networks say which of them are scanned; leave it out.")
     checkpoints.writer(args.format).require_absent(args.output)
@@ -61,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     config = _changed(path, checkpoints.load_config(path), args.config) if args.config else None
     config, params = checkpoints.load(path, dtype=args.dtype, scanned=args.scanned, config=config)
     leaves = [leaf for _, leaf in layout.flatten(params)]
-    checkpoints.save(args.output, config, params, format=args.format)
+    checkpoints.save(args.output, config, params, format=args.format, **options)
     record: dict[str, Any] = {
         "source": str(args.source),
         "source_format": kind,

@@ -15,6 +15,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
@@ -25,6 +26,7 @@ from specsample.cli import _gin
 from specsample.errors import UserError
 
 OK, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 130  # exit status
+_FORMAT = warnings.formatwarning
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -87,6 +89,7 @@ def dispatch(argv: Sequence[str]) -> int:
     top.add_argument("command", choices=known, metavar="COMMAND", help="one of those below")
     name = top.parse_args(argv[:1]).command
     _leave_absent_tpus_alone()
+    warnings.formatwarning = _format
     module = importlib.import_module(f"specsample.cli.{name}")
     # Later definitions win, so that a command may describe its own `--json`.
     parser = Parser(
@@ -101,6 +104,13 @@ def dispatch(argv: Sequence[str]) -> int:
     )
     module.add_arguments(parser)
     return module.run(parser.parse_args(_gin.expand(argv[1:]))) or OK
+
+
+def _format(message, category, filename: str, lineno: int, line: str | None = None) -> str:
+    """Shows our own warnings in one line, as everything else is said."""
+    if category is UserWarning and Path(filename).is_relative_to(Path(__file__).parents[1]):
+        return f"specsample: {message}\n"
+    return _FORMAT(message, category, filename, lineno, line)
 
 
 def _leave_absent_tpus_alone() -> None:

@@ -3,8 +3,9 @@
     specsample run --gin_file=configs/runs/humaneval_smoke.gin --gin.OUTPUT_DIR='"outputs/smoke"'
 
 Run files are found by name from any directory. Macros that all of them read: MODEL, DRAFT_MODEL,
-DRAFTER, ACCEPTANCE, SAMPLING, MIXTURE_OR_TASK_NAME, BATCH_SIZE, SEEDS, NUM_DECODES, NUM_EXAMPLES
-and OUTPUT_DIR. What is bound and never read is an error.
+CHECKPOINT_PATH, DRAFT_CHECKPOINT_PATH, VOCABULARY, DRAFTER, ACCEPTANCE, SAMPLING, PLACEMENT,
+MIXTURE_OR_TASK_NAME, DATA_DIR, SPLIT, TASK_FEATURE_LENGTHS, TRUNCATE_INPUTS, METRICS, BATCH_SIZE,
+SEEDS, NUM_DECODES, NUM_EXAMPLES and OUTPUT_DIR. What is bound and never read is an error.
 """
 
 from __future__ import annotations
@@ -57,6 +58,17 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _quality(found: dict[str, Any]) -> list[list[Any]]:
+    """A row a score, with its 95 % interval."""
+    rows = []
+    for metric, result in found.items():
+        for name, score in result["scores"].items():
+            low, high = score["interval"]
+            label = name if name == metric else f"{metric}: {name}"
+            rows.append([label, f"{score['value']:.2f} ({low:.2f} to {high:.2f})"])
+    return rows
+
+
 def _show(summary: dict[str, Any]) -> None:
     statistics = summary["statistics"]
     rows = [
@@ -67,6 +79,7 @@ def _show(summary: dict[str, Any]) -> None:
         ["drafted per target pass", statistics["mean_drafted"]],
         ["tokens per second, compilations left out", summary["tokens_per_second"]],
         ["lossless", summary["lossless"]],
+        *_quality(summary.get("quality") or {}),
     ]
     if summary["resumed"]:
         _output.warn(f"resumed: {summary['resumed']} completions were there already.")

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,8 +44,13 @@ def check_folder(path: Path) -> None:
     """Refuses a folder that could not be made or written to, and makes nothing yet.
 
     Raises:
-      UserError: a file is in the way, or permission is lacking.
+      UserError: a file is in the way, permission is lacking, or it is in the cloud.
     """
+    if re.match(r"[A-Za-z][\w+.-]*:/", str(path)):
+        raise UserError(
+            f"{path}: results go to a local or mounted directory; mount the bucket, for instance "
+            "with gcsfuse, and give its path."
+        )
     path = path.absolute()
     nearest = next(place for place in (path, *path.parents) if place.exists())
     if not nearest.is_dir():

@@ -75,6 +75,7 @@ def run(
     with contextlib.ExitStack() as stack:
         folder = _on_first(lambda: _open(stack, output_dir, configuration, jobs))
         resumed = hosts.share(0 if folder is None else len(folder.records))
+        progress(resumed, len(jobs))
         for begin in range(resumed, len(jobs), batch_size):
             made = work.decode(engine, jobs[begin : begin + batch_size], controls, batch_size)
             if folder is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specsample.errors import UserError
 from specsample.tasks import (
+    captions,
     freeform,
     grounded,
     humaneval,
@@ -25,6 +27,7 @@ OWN: dict[str, Callable[[], Task]] = {
     "humaneval": humaneval.load,
     "grounded": grounded.load,
     "freeform": freeform.load,
+    "captions": captions.load,
 }
 # Tasks whose data a user has.
 OF_USERS: dict[str, Callable[[Wanted], Task]] = {
@@ -83,6 +86,11 @@ def load(
     else:
         task = _of_seqio(name, wanted, limits)
     examples = task.examples[:num_examples]
+    if num_examples is not None and len(examples) < num_examples:
+        warnings.warn(
+            f"task {name!r} has {len(examples)} examples, and NUM_EXAMPLES={num_examples}.",
+            stacklevel=1,
+        )
     task = dataclasses.replace(task, examples=examples, limits=limits)
     return task if metrics is None else _measured(task, metrics)
 
