@@ -5,7 +5,8 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 DATA_FILES = [
-    f"**/*.{suffix}" for suffix in ("gin", "gz", "json", "jsonl", "md", "npz", "safetensors", "txt")
+    f"**/*.{suffix}"
+    for suffix in ("gin", "gz", "json", "jsonl", "md", "model", "npz", "safetensors", "txt")
 ]
 
 # The configurations live beside the library and are installed inside it, so that a run file is

@@ -142,6 +142,8 @@ def _encode(model: Model, prompt: str | Sequence[int], number: int) -> tuple[int
         if network.encodes:  # as encoders are trained
             ids = (*ids, *model.tokenizer.eos_ids[:1])
     else:
+        if isinstance(prompt, bytes | bytearray):
+            raise UserError(f"prompt {number} is bytes; decode it to a text, or give token ids.")
         listed = _listed(prompt)
         if wrong := [token for token in listed if not _is_whole(token)]:
             raise UserError(

@@ -2,7 +2,8 @@
 
 Shapes use one alphabet (`docs/glossary.md`): `B` rows of the batch, `N` nodes of a draft tree,
 `D` the deepest path a drafter can propose, `V` the vocabulary, `L` token slots of a row, `S` slots
-of a cache, `E` the width of a model, `K` end-of-sequence ids.
+of a cache, `E` the width of a model, `K` end-of-sequence ids, `I` tokens of an encoder's
+input.
 
 Every class is a frozen pytree: functions return the next one, nothing is changed in place.
 """
@@ -156,7 +157,7 @@ class Prompt(struct.PyTreeNode):
 
     tokens: Int[Array, "B L"]
     length: Int[Array, "B"]
-    inputs: Int[Array, "B S"] | None = None
+    inputs: Int[Array, "B I"] | None = None
 
 
 class Params(struct.PyTreeNode):

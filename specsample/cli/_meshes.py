@@ -9,6 +9,7 @@ from typing import Any
 from specsample.errors import UserError
 
 PLACEMENTS = ("shared", "reshaped", "disjoint")
+MOST = 512  # virtual devices; more take minutes to make
 _FLAG = "--xla_force_host_platform_device_count"
 
 
@@ -43,8 +44,8 @@ def prepare(args: argparse.Namespace) -> None:
     count = args.host_devices
     if count is None:
         return
-    if count < 1:
-        raise UserError(f"--host_devices {count}; give 1 or more.")
+    if not 1 <= count <= MOST:
+        raise UserError(f"--host_devices {count}; give 1 to {MOST}.")
     flags = [f for f in os.environ.get("XLA_FLAGS", "").split() if not f.startswith(_FLAG)]
     os.environ["XLA_FLAGS"] = " ".join([*flags, f"{_FLAG}={count}"])
 

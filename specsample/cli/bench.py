@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from specsample.bench import report, suite
     from specsample.bench.figures import Workbench
 
-    names = [name.strip() for name in args.figures.split(",")] if args.figures else None
+    names = [name.strip() for name in args.figures.split(",")] if args.figures is not None else None
     suite.choose(names)
     model = _models.load(args.model or _models.DEFAULT, args.dtype)
     with _output.status("measuring") as say:

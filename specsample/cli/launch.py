@@ -1,9 +1,10 @@
 r"""Run a job on many hosts: on a TPU pod, or in several processes here.
 
     specsample launch --backend local --hosts 2 --gin_file=configs/runs/humaneval.gin \
-      --gin.OUTPUT_DIR='"outputs/two"'
-    specsample launch --launch_file=configs/launch/v4_32.gin --project mine \
-      --gin_file=configs/runs/humaneval.gin --gin.OUTPUT_DIR='"gs://bucket/humaneval"' --dry_run
+      --gin_file=configs/meshes/shared.gin --gin.OUTPUT_DIR='"outputs/two"'
+    specsample launch --launch_file=configs/launch/v4_32.gin --project mine --dry_run \
+      --gin_file=configs/runs/humaneval.gin --gin_file=configs/meshes/shared.gin \
+      --gin.OUTPUT_DIR='"gs://bucket/humaneval"'
 
 The job is `specsample run` with the --gin options that are given here. Where it runs is said by a
 launch file (configs/launch), by the options below, or by both; options win. docs/launching.md
@@ -58,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(
             "configuration: OUTPUT_DIR must be given; add --gin.OUTPUT_DIR='\"FOLDER\"'."
         )
+    _require_placement(backend, told)
     name = args.name or _name(args.gin_file[0])
     if isinstance(backend, Local):
         job = Job(name, tuple(_arguments(args, args.gin_file, args.gin_search_paths)), output)
@@ -92,6 +94,16 @@ def _elsewhere(args, backend: Any, job: Job, told: _statements.Configuration, pa
         status = processes.foreground(["bash", file.name])
     _output.write_json(args.json, _record(args, backend, job.name, job.output, status))
     return status if status in (0, 2, 130) else 1
+
+
+def _require_placement(backend: Any, told: _statements.Configuration) -> None:
+    """Refuses here what every one of several processes would refuse where it costs."""
+    count = backend.hosts if isinstance(backend, Local) else backend.workers
+    if count > 1 and told.values.get("PLACEMENT") is None:
+        raise UserError(
+            f"{count} processes and no PLACEMENT; add a file of configs/meshes, such as "
+            "--gin_file=configs/meshes/shared.gin."
+        )
 
 
 def _record(args, backend: Any, name: str, output: str, status: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import ast
 import errno
 import importlib
 import importlib.util
+import io
 import os
 import sys
 import warnings
@@ -23,7 +24,7 @@ from typing import NoReturn
 
 from specsample import __version__
 from specsample.cli import _gin
-from specsample.errors import UserError
+from specsample.errors import UserError, reason
 
 OK, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 130  # exit status
 _FORMAT = warnings.formatwarning
@@ -58,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
       0; 1 if what was examined is not right; 2 if the input cannot be used, after one line on
       stderr that says why and what to do; 130 after an interruption.
     """
+    for stream in (sys.stdout, sys.stderr):  # a text may hold what a terminal cannot show
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -69,6 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         _drop_output()
         return OK
+    except (RuntimeError, AssertionError):
+        if why := _no_devices():
+            return _say(f"error: {why}", REFUSED)
+        raise
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
@@ -104,6 +112,24 @@ def dispatch(argv: Sequence[str]) -> int:
     )
     module.add_arguments(parser)
     return module.run(parser.parse_args(_gin.expand(argv[1:]))) or OK
+
+
+def _no_devices() -> str:
+    """Why JAX finds no device where it was told to look; empty if it finds one."""
+    platforms = os.environ.get("JAX_PLATFORMS")
+    if not platforms:
+        return ""
+    try:
+        import jax
+
+        jax.devices()
+    # Whatever a plug-in that is absent or broken raises.
+    except Exception as error:
+        return (
+            f"JAX_PLATFORMS={platforms}: JAX finds no such device ({reason(error)}); unset "
+            "it, or install the JAX that has it."
+        )
+    return ""
 
 
 def _format(message, category, filename: str, lineno: int, line: str | None = None) -> str:

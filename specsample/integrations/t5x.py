@@ -12,14 +12,13 @@ Shapes: `B` rows, `n` decodes a row, `L` tokens of an output.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import traverse_util
-from t5x import models  # pyright: ignore[reportMissingImports]
-
 from specsample import acceptance, decoding, sampling
 from specsample.checkpoints import t5x_names
 from specsample.checkpoints.layout import nest
@@ -28,6 +27,8 @@ from specsample.models.model import Model
 from specsample.models.networks import network_for
 from specsample.models.resized import reconcile
 from specsample.types import Params, Prompt
+
+models: Any = importlib.import_module("t5x.models")  # the package, not this module
 
 _KNOWN = ("temperature", "topk", "topp", "eos_id", "decode_rng", "max_decode_steps")
 
@@ -149,7 +150,9 @@ def from_t5x(params: Any) -> Model:
     Args:
       params: T5X's tree, of one of its three networks; arrays or tracers.
     """
-    flat = {"/".join(path): leaf for path, leaf in traverse_util.flatten_dict(params).items()}
+    flat: dict[str, Any] = {
+        "/".join(path): leaf for path, leaf in traverse_util.flatten_dict(params).items()
+    }
     shapes = {name: leaf.shape for name, leaf in flat.items()}
     inventory = t5x_names.Inventory(shapes, "the parameters of T5X's module")
     scanned = inventory.style.layer_axis is not None

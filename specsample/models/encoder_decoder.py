@@ -32,8 +32,6 @@ PAD = 0  # of inputs: no encoder position attends to it, and no decoder position
 class Encoder(Stack):
     """Attention both ways over embedded inputs. `config.layers` are the encoder's own."""
 
-    config: EncoderDecoderConfig
-
     def _is_encoder(self) -> bool:
         return True
 

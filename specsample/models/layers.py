@@ -9,6 +9,7 @@ import functools
 import math
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
@@ -234,8 +235,29 @@ def drop(module: nn.Module, x: Float[Array, "B N E"]) -> Float[Array, "B N E"]:
 
 def logits(weight: Float[Array, "V E"], x: Float[Array, "B N E"]) -> Float[Array, "B N V"]:
     """Projects to the vocabulary; float32 whatever the type of the model."""
-    y = dense(weight, x, dtype=jnp.dtype(jnp.float32))
-    return constrain(y, ("batch", "nodes", "vocab"))
+    return constrain(_head(weight, x), ("batch", "nodes", "vocab"))
+
+
+@jax.custom_vjp
+def _head(weight: Float[Array, "V E"], x: Float[Array, "B N E"]) -> Float[Array, "B N V"]:
+    return dense(weight, x, dtype=jnp.dtype(jnp.float32))
+
+
+def _head_forward(weight, x):
+    return _head(weight, x), (weight, x)
+
+
+def _head_backward(kept, gradient):
+    """Of a narrow model, products of a narrow gradient: it is the largest array of training."""
+    weight, x = kept
+    narrow = gradient.astype(weight.dtype)
+    wide = {"precision": lax.Precision.HIGHEST, "preferred_element_type": jnp.float32}
+    of_weight = jnp.einsum("bnv,bne->ve", narrow, x, **wide)
+    of_x = jnp.einsum("bnv,ve->bne", narrow, weight, **wide)
+    return of_weight.astype(weight.dtype), of_x.astype(x.dtype)
+
+
+_head.defvjp(_head_forward, _head_backward)
 
 
 class MLP(nn.Module):

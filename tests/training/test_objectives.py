@@ -52,7 +52,8 @@ def test_forward_kl_is_that_of_both_laws(mix):
     picked = np.take_along_axis(q, BATCH.targets[..., None], 2)[..., 0][REAL]
     wanted = (1 - mix) * kl.mean() - mix * np.log(picked).mean()
     np.testing.assert_allclose(loss, wanted, rtol=1e-4)
-    np.testing.assert_allclose(float(sums["overlap"]), np.minimum(p, q).sum(-1)[REAL].sum(), rtol=1e-5)
+    shared = np.minimum(p, q).sum(-1)[REAL].sum()
+    np.testing.assert_allclose(float(sums["overlap"]), shared, rtol=1e-5)
     same, _ = ForwardKL(subjects.NETWORK, subjects.NETWORK)(teacher, teacher, BATCH, None)
     np.testing.assert_allclose(same, 0, atol=1e-6)
 
