@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import traverse_util
+
 from specsample import acceptance, decoding, sampling
 from specsample.checkpoints import t5x_names
 from specsample.checkpoints.layout import nest
