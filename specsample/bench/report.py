@@ -87,7 +87,11 @@ def _speedups(found: Explanation) -> Table:
 
 def _sweep(found: Explanation) -> Table:
     table = Table(
-        "gamma", "tokens a step", "ms a step", "speed-up", title="predicted at this alpha"
+        "gamma",
+        "tokens a step",
+        "ms a step",
+        "speed-up",
+        title="predicted at this alpha, gamma tokens drafted in every step",
     )
     for one in found.sweep:
         best = found.best is not None and one == found.best

@@ -74,6 +74,7 @@ def _show(summary: dict[str, Any]) -> None:
     rows = [
         ["completions", summary["records"]],
         ["tokens emitted", statistics["counters"].get("emitted", 0)],
+        ["tokens cut at stop strings or ends", statistics["counters"].get("truncated", 0)],
         ["tokens per target pass (tau)", statistics["tau"]],
         ["acceptance of tested drafts (alpha)", statistics["alpha"]],
         ["drafted per target pass", statistics["mean_drafted"]],

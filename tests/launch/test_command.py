@@ -22,6 +22,7 @@ NEEDED = {
     "v6e_16x2.gin": ["--cluster", "c", "--project", "p", "--zone", "z"],
 }
 RUN = "--gin_file=humaneval.gin"
+MESH = "--gin_file=meshes/shared.gin"  # several processes need one
 TO = "--gin.OUTPUT_DIR='gs://bucket/x'"
 QUEUED = ["--backend", "queued_resource", "--accelerator", "v4-32", "--project=p", "--zone=z"]
 
@@ -36,7 +37,7 @@ def git(monkeypatch):
 def test_launch_files_describe_what_can_be_run(file, call, git):
     local = file.name.startswith("local")
     to = "--gin.OUTPUT_DIR='out'" if local else TO
-    argv = [f"--launch_file=configs/launch/{file.name}", RUN, to, *NEEDED.get(file.name, ())]
+    argv = [f"--launch_file=configs/launch/{file.name}", RUN, MESH, to, *NEEDED.get(file.name, ())]
     outcome = call("launch", *argv, "--dry_run")
     assert outcome.status == 0, outcome.err
     subprocess.run(["bash", "-n"], input=outcome.out, text=True, check=True)
@@ -47,7 +48,7 @@ def test_launch_files_describe_what_can_be_run(file, call, git):
 def test_a_dry_run_imports_no_jax(tmp_path):
     code = (
         "import sys; from specsample.cli import main; "
-        f"main.main(['launch', *{QUEUED!r}, {RUN!r}, {TO!r}, '--dry_run']); "
+        f"main.main(['launch', *{QUEUED!r}, {RUN!r}, {MESH!r}, {TO!r}, '--dry_run']); "
         "assert not {'jax', 'tensorstore'} & set(sys.modules)"
     )
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
@@ -56,7 +57,15 @@ def test_a_dry_run_imports_no_jax(tmp_path):
 
 
 def test_options_win_over_launch_files(call, git):
-    argv = ["--launch_file=v4_32.gin", "--gin_search_paths=.", RUN, TO, "--project=p", "--dry_run"]
+    argv = [
+        "--launch_file=v4_32.gin",
+        "--gin_search_paths=.",
+        RUN,
+        MESH,
+        TO,
+        "--project=p",
+        "--dry_run",
+    ]
     argv[0] = "--launch_file=configs/launch/v4_32.gin"
     assert "--accelerator-type=v4-32 " in call("launch", *argv).out
     outcome = call("launch", *argv, "--accelerator", "v4-8", "--spot", "--name", "mine")
@@ -65,7 +74,7 @@ def test_options_win_over_launch_files(call, git):
 
 
 def test_run_files_are_named_as_workers_find_them(call, git):
-    outcome = call("launch", *QUEUED, RUN, "--gin_file=drafters/skip.gin", TO, "--dry_run")
+    outcome = call("launch", *QUEUED, RUN, "--gin_file=drafters/skip.gin", MESH, TO, "--dry_run")
     assert (
         "--gin_file=configs/runs/humaneval.gin --gin_file=configs/drafters/skip.gin" in outcome.out
     )
@@ -74,7 +83,7 @@ def test_run_files_are_named_as_workers_find_them(call, git):
 def test_a_manifest_stands_alone(call, git, tmp_path):
     import yaml
 
-    argv = ["--backend=jobset", "--accelerator=v5e-16", RUN, TO, "--manifest=job.yaml"]
+    argv = ["--backend=jobset", "--accelerator=v5e-16", RUN, MESH, TO, "--manifest=job.yaml"]
     outcome = call("launch", *argv)
     assert (outcome.status, outcome.out) == (0, ""), outcome.err
     assert yaml.safe_load((tmp_path / "job.yaml").read_text())["kind"] == "JobSet"
@@ -117,7 +126,7 @@ LOCAL = ["--backend=local", "--gin.OUTPUT_DIR='out'"]
 )
 @pytest.mark.parametrize("dry", [["--dry_run"], []], ids=["dry", "real"])
 def test_what_cannot_be_launched_is_refused(refused, git, argv, text, dry):
-    assert text in refused("launch", RUN, *argv, *dry)
+    assert text in refused("launch", RUN, MESH, *argv, *dry)
 
 
 def test_an_output_that_is_not_given_is_asked_for(refused):
@@ -126,12 +135,12 @@ def test_an_output_that_is_not_given_is_asked_for(refused):
 
 def test_files_outside_the_commit_are_refused(call, git, tmp_path):
     (tmp_path / "mine.gin").write_text("NUM_EXAMPLES = 1\n")
-    outcome = call("launch", *QUEUED, RUN, "--gin_file=mine.gin", TO, "--dry_run")
+    outcome = call("launch", *QUEUED, RUN, MESH, "--gin_file=mine.gin", TO, "--dry_run")
     assert outcome.status == 2 and "whose commit is what workers get" in outcome.err
 
 
 def test_a_configuration_that_no_worker_could_use_is_refused_before_anything_starts(refused):
-    argv = ["--backend=local", RUN, "--gin.OUTPUT_DIR='out'", "--gin.GAMA=7"]
+    argv = ["--backend=local", RUN, MESH, "--gin.OUTPUT_DIR='out'", "--gin.GAMA=7"]
     assert "GAMA: set, and nothing reads it" in refused("launch", *argv)
 
 
@@ -141,7 +150,7 @@ def test_values_of_a_launch_file_have_their_types(refused, tmp_path):
         "from specsample.launch import local\nbackends.make.backend = @local.Local\n"
         "local.Local.hosts = 'two'\n"
     )
-    argv = ["--launch_file=mine.gin", RUN, "--gin.OUTPUT_DIR='out'"]
+    argv = ["--launch_file=mine.gin", RUN, MESH, "--gin.OUTPUT_DIR='out'"]
     assert "hosts='two'; it must be of type int" in refused("launch", *argv)
 
 
