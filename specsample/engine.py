@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from specsample import acceptance, analysis, completions, drafters
@@ -224,6 +225,8 @@ class Engine:
                 text = TokenStream(self.model.tokenizer).push(tokens[row, begin[row] : length[row]])
                 if completions.find_stop(text, sampling.stop) is not None:
                     finish[row] = STOP
+        if self.placement is None:  # bound to no device, as all of the state: it compiles nothing
+            return dataclasses.replace(state, finish=jnp.asarray(finish))
         return dataclasses.replace(state, finish=hosts.put(finish, state.finish.sharding))
 
     def check(self, batch: Batch) -> None:

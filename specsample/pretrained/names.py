@@ -25,12 +25,6 @@ MODELS: dict[str, Wheel] = {
         member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     ),
 }
-# Small models that come with the package; a card lies in the folder above each.
-PACKAGED: dict[str, str] = {
-    "t5-multi30k": "t5_multi30k/target",
-    "t5-multi30k-draft": "t5_multi30k/draft",
-}
-KNOWN = (*MODELS, *PACKAGED)
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt"]
 
@@ -39,7 +33,7 @@ def resolve(name: str, progress: Progress | None = None) -> Path:
     """Returns the path of a model, fetching it first if it is not there yet.
 
     Args:
-      name: A name of `MODELS` or `PACKAGED`, a path (a GGUF file, a Hugging Face directory, a
+      name: A name of `MODELS`, a path (a GGUF file, a Hugging Face directory, a
         checkpoint of T5X or of our own), or the `organisation/name` of a model on the Hugging Face
         hub. An existing path wins.
       progress: Called now and then during a download.
@@ -55,15 +49,13 @@ def resolve(name: str, progress: Progress | None = None) -> Path:
     name = os.fspath(name)
     if name in MODELS:
         return fetch(MODELS[name], progress)
-    if name in PACKAGED:
-        return Path(__file__).parent / PACKAGED[name]
     path = Path(name).expanduser()
     if name and path.exists():
         return path
     if _HUB_NAME.fullmatch(name) and path.suffix != ".gguf" and not path.parent.exists():
         return _from_hub(name)
     raise UserError(
-        f"model {name!r} is neither a known name ({', '.join(KNOWN)}) nor an existing path; "
+        f"model {name!r} is neither a known name ({', '.join(MODELS)}) nor an existing path; "
         "check the spelling, or give the path of a GGUF file or a model directory."
     )
 
@@ -84,6 +76,6 @@ def _from_hub(name: str) -> Path:
     # of this program, and the user can only be told.
     except Exception as error:
         raise UserError(
-            f"model {name!r} is neither a known name ({', '.join(KNOWN)}) nor a path, and the "
+            f"model {name!r} is neither a known name ({', '.join(MODELS)}) nor a path, and the "
             f"Hugging Face hub did not serve it ({reason(error)}); {remedy}."
         ) from error

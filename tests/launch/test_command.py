@@ -92,7 +92,7 @@ def test_a_manifest_stands_alone(call, git, tmp_path):
 def test_changes_that_are_not_shipped_are_spoken_of(call, monkeypatch, tmp_path):
     monkeypatch.setattr("specsample.launch.code.uncommitted", lambda code: 3)
     (tmp_path / "mine.jsonl").write_text("")
-    argv = ["launch", *QUEUED, "--gin_file=jsonl.gin", "--gin.PROMPTS='mine.jsonl'", TO]
+    argv = ["launch", *QUEUED, "--gin_file=jsonl.gin", MESH, "--gin.PROMPTS='mine.jsonl'", TO]
     outcome = call(*argv, "--dry_run")
     assert "3 files differ from commit" in outcome.err
     assert (

@@ -145,7 +145,7 @@ def test_bad_input_is_refused_before_anything_is_compiled(plan, bindings, messag
         ({"pair/placements.Reshaped.draft_mesh": "{'model': 3}"}, "does not multiply to 4 devices"),
         ({"big/config.DecoderConfig.heads": 6, "big/config.DecoderConfig.kv_heads": 6},
          "4 parts do not divide 6 heads"),
-        ({"CONTEXT": 2048}, "model 'big' holds at most 1024"),
+        ({"CONTEXT": 2048}, "model 'big' takes at most 1024"),
         ({"PUBLISHED": "{'pair': 1e-3}", "CALIBRATE_ON": "('target',)"}, "no published time"),
     ],
 )  # fmt: skip
