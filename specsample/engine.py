@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specsample import acceptance, analysis, completions, drafters
+from specsample import acceptance, analysis, completions, drafters, options
 from specsample.compilation import CompileCounter
 from specsample.completions import Completion, Result
 from specsample.drafters.simulated import Recording, Simulated
@@ -122,7 +122,7 @@ class Engine:
           UserError: empty or too long prompts, impossible controls.
           FloatingPointError: logits were not finite; says where.
         """
-        batch = prepare(self.model, prompts, _one(sampling, controls), numbers, rows)
+        batch = prepare(self.model, prompts, options.given(sampling, controls), numbers, rows)
         self.check(batch)
         with CompileCounter() as compiled:
             began = time.perf_counter()
@@ -152,7 +152,7 @@ class Engine:
         Raises:
           UserError, FloatingPointError: as `generate`, at once or at the fault.
         """
-        batch = prepare(self.model, [prompt], _one(sampling, controls))
+        batch = prepare(self.model, [prompt], options.given(sampling, controls))
         self.check(batch)
         return self._pieces(
             self.begin(batch), Releaser(self.model.tokenizer, batch.samplings[0].stop)
@@ -225,9 +225,10 @@ class Engine:
                 text = TokenStream(self.model.tokenizer).push(tokens[row, begin[row] : length[row]])
                 if completions.find_stop(text, sampling.stop) is not None:
                     finish[row] = STOP
-        if self.placement is None:  # bound to no device, as all of the state: it compiles nothing
-            return dataclasses.replace(state, finish=jnp.asarray(finish))
-        return dataclasses.replace(state, finish=hosts.put(finish, state.finish.sharding))
+        # Bound to no device where the state is not, or it would be compiled for anew.
+        alone = self.placement is None
+        placed = jnp.asarray(finish) if alone else hosts.put(finish, state.finish.sharding)
+        return dataclasses.replace(state, finish=placed)
 
     def check(self, batch: Batch) -> None:
         """Refuses controls that the rule or the drafter cannot honour, by name."""
@@ -256,7 +257,7 @@ class Engine:
         row = int(np.argmax(fault > 0))
         tokens = state.tokens[row : row + 1, : int(state.length[row])]
         memory = getattr(state.cache, "memory", None)
-        given = () if memory is None else (memory.row(row),)
+        given = [] if memory is None else [memory.row(row)]
         where = self.model.network.first_bad_layer(self.model.params, tokens, *given)
         raise FloatingPointError(
             f"logits are not finite in row {row} at step {int(fault[row])}; "
@@ -290,14 +291,3 @@ def _rule(name: str) -> Any:
         known = ", ".join(acceptance.RULES)
         raise UserError(f"unknown acceptance {name!r}; choose from {known}.")
     return acceptance.RULES[name]()
-
-
-def _one(sampling, controls: dict[str, Any]):
-    known = [field.name for field in dataclasses.fields(Sampling)]
-    if unknown := [name for name in controls if name not in known]:
-        raise UserError(f"unknown control {unknown[0]!r}; choose from {', '.join(known)}.")
-    if sampling is None:
-        return Sampling(**controls)
-    if controls:
-        raise UserError(f"give `sampling` or {', '.join(controls)}, not both.")
-    return sampling

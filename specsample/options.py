@@ -126,6 +126,28 @@ def _all(values: Any, kind: type) -> bool:
     return (sized or isinstance(values, np.ndarray)) and all(_is(value, kind) for value in values)
 
 
+def given(
+    sampling: Sampling | Sequence[Sampling] | None, controls: Mapping[str, Any]
+) -> Sampling | Sequence[Sampling]:
+    """What a caller said in one of two ways.
+
+    Args:
+      sampling: of all rows, or one a row; None if `controls` says it.
+      controls: fields of `Sampling`.
+
+    Raises:
+      UserError: both are given, or a field does not exist.
+    """
+    known = [field.name for field in dataclasses.fields(Sampling)]
+    if unknown := [name for name in controls if name not in known]:
+        raise UserError(f"unknown control {unknown[0]!r}; choose from {', '.join(known)}.")
+    if sampling is None:
+        return Sampling(**controls)
+    if controls:
+        raise UserError(f"give `sampling` or {', '.join(controls)}, not both.")
+    return sampling
+
+
 def to_controls(rows: Sequence[Sampling], eos_ids: Sequence[int], vocab: int) -> Controls:
     """Stacks the controls of a batch.
 

@@ -8,7 +8,8 @@ import pytest
 
 from specsample import acceptance
 from specsample.drafters import autoregressive, lookup
-from specsample.models.config import DecoderConfig
+from specsample.models.config import DecoderConfig, EncoderDecoderConfig
+from specsample.models.encoder_decoder import EncoderDecoder
 from specsample.models.target import LanguageModel
 from specsample.partitioning import Disjoint, Shared
 from specsample.planning import abstract, compiling, programs, topologies
@@ -67,3 +68,25 @@ def test_a_drafter_on_the_host_is_left_out():
     assert made.on_host
     names = [make().name for _, make in programs.all_of(made)]
     assert names == ["score 1", "score 16", "accept and commit"]
+
+
+def test_an_encoder_is_a_program_of_its_own_and_no_part_of_a_step():
+    config = EncoderDecoderConfig(
+        vocab_size=256, width=256, layers=2, heads=4, kv_heads=4, head_dim=64, mlp_dim=512,
+        context=256, encoder_layers=3, input_context=128, positions="relative", tied=False,
+        scaled_queries=False, scanned=True, dtype="bfloat16",
+    )  # fmt: skip
+    _, devices = topologies.devices("v4:2x2x1")
+    placed = Shared().resolve(devices)
+    target = abstract.place(abstract.describe("t5", EncoderDecoder(config)), placed.target)
+    drafter, params = abstract.build(lookup.build, target, None, placed.draft)
+    made = Setting(target, drafter, params, acceptance.Exact(), placed, 2, 256, 128)
+    listed = [make() for _, make in programs.all_of(made)]
+    assert [one.name for one in listed][:2] == ["encode", "score 1"]
+    # Memory: keys and values of 128 inputs in two layers, a head a chip; then the cache.
+    memory, cache = 2 * 2 * 2 * 128 * 64 * 2, 2 * 2 * 2 * 256 * 64 * 2
+    assert made.bytes["target cache"] == memory + cache + 2 * 128 + 2 * 4
+    only_once = target.params["encoder"], target.params["layers"]["cross"]["key_value"]
+    assert made.bytes["target encoder"] == abstract.bytes_on_a_device(*only_once)
+    compiled = compiling.compile_program(listed[0], 1, ROOM)
+    assert compiled.collectives["all-reduce"] > 0
