@@ -36,7 +36,7 @@ def devices(name: str) -> tuple[Chip, list[Any]]:
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     options: dict[str, Any] = {} if chip.config is None else {"chip_config_name": chip.config}
-    if name.endswith(":1x1"):  # a host has four chips otherwise
+    if name.endswith((":1x1", ":1x1x1")):  # a host has four chips otherwise
         options["chips_per_host_bounds"] = (1, 1, 1)
     try:
         found = topologies.get_topology_desc(platform="tpu", topology_name=name, **options)
