@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from specsample.checkpoints.t5x_store import Box
@@ -140,7 +141,10 @@ class Stack:
     def read(self, fetch: Fetch, box: Box) -> np.ndarray:
         """Reads a part; arguments as for `View.read`."""
         inner = (*box[: self.axis], *box[self.axis + 1 :])
-        return np.stack([v.read(fetch, inner) for v in self.views[box[self.axis]]], self.axis)
+        parts: list[Any] = [v.read(fetch, inner) for v in self.views[box[self.axis]]]
+        # What a program has in hand, its inputs being traced, is no array of the host.
+        stack = np.stack if isinstance(parts[0], np.ndarray) else jnp.stack
+        return stack(parts, self.axis)
 
     def pieces(self, value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         """Undoes all views; arguments as for `View.pieces`."""
