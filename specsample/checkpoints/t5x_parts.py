@@ -143,7 +143,7 @@ class Stack:
         inner = (*box[: self.axis], *box[self.axis + 1 :])
         parts: list[Any] = [v.read(fetch, inner) for v in self.views[box[self.axis]]]
         # What a program has in hand, its inputs being traced, is no array of the host.
-        stack = np.stack if isinstance(parts[0], np.ndarray) else jnp.stack
+        stack: Any = np.stack if isinstance(parts[0], np.ndarray) else jnp.stack
         return stack(parts, self.axis)
 
     def pieces(self, value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
