@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_said_with_its_size(plan, tmp_path):
 @pytest.mark.parametrize(
     "bindings, message",
     [
-        ({"TOPOLOGY": "'v4:9x9'"}, "unknown topology 'v4:9x9'; choose from v4:2x2x1"),
+        ({"TOPOLOGY": "'v4:9x9'"}, "unknown topology 'v4:9x9'; choose from v4:1x1x1"),
         ({"BATCH_SIZE": 0}, "batch=0; it must be a whole number, 1 or more"),
         ({"BLOCKS": "3"}, "blocks=3; give a tuple"),
         ({"ALPHAS": "(1.5,)"}, "alphas holds 1.5"),

@@ -94,5 +94,5 @@ def test_rows_at_the_ridge_of_a_v4(nodes, rows):
 def test_slices_are_known_by_name():
     assert chip_of("v5e:2x4").name == "v5e"
     for wrong in ("v4:3x3x3", "v9:2x2", "", "v4"):
-        with pytest.raises(UserError, match="choose from v4:2x2x1"):
+        with pytest.raises(UserError, match="choose from v4:1x1x1"):
             chip_of(wrong)
