@@ -73,6 +73,24 @@ def configs() -> Path:
         return Path(__file__).parents[2] / "configs"
 
 
+def search_paths(args: argparse.Namespace) -> list[str]:
+    """Folders that a user names by `--gin_search_paths`."""
+    return [path for path in args.gin_search_paths.split(",") if path]
+
+
+def configured(entry: Any, args: argparse.Namespace) -> Any:
+    """`configure`, told by the options of `add_arguments`.
+
+    Args:
+      entry: the function that everything is for.
+      args: with these options.
+
+    Raises:
+      UserError: for whatever is wrong with the configuration, by name.
+    """
+    return configure(entry, args.gin_file, args.gin_bindings, search_paths(args))
+
+
 def configure(
     entry: Any, gin_files: Sequence[str], bindings: Sequence[str], search_paths: Sequence[str]
 ) -> Any:

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     _output.check_writable(args.json)
     _output.check_writable(args.manifest)
     backend = _places.backend(args)
-    paths = [path for path in args.gin_search_paths.split(",") if path]
+    paths = _gin.search_paths(args)
     told = _statements.read(args.gin_file, args.gin_bindings, paths)
     output = told.text("OUTPUT_DIR")
     if output is None:

@@ -40,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.hlo is not None:
         files.check_folder(args.hlo)
-    paths = [path for path in args.gin_search_paths.split(",") if path]
-    configured = _gin.configure(plan.run, args.gin_file, args.gin_bindings, paths)
+    configured = _gin.configured(plan.run, args)
     with _output.status("compiling") as say:
         try:
             made = configured(progress=say, keep=_keeper(args.hlo))

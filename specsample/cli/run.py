@@ -13,24 +13,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from specsample.cli import _gin, _hosts, _meshes, _models, _output
+from specsample.cli import _gin, _jobs, _models, _output
 from specsample.errors import UserError
 from specsample.reporting import tables
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options, with T5X's names."""
-    _gin.add_arguments(parser)
-    _meshes.add_devices(parser)
-    _hosts.add_hosts(parser)
+add_arguments = _jobs.add_arguments
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs, prints totals, and writes them to `--json` too."""
-    _output.check_writable(args.json)
-    _meshes.prepare(args)
-    with _hosts.joined(args):
-        _meshes.check(args)
+    with _jobs.joined(args):
         return _run(args)
 
 
@@ -38,8 +30,7 @@ def _run(args: argparse.Namespace) -> int:
     from specsample.partitioning import hosts
     from specsample.tasks import experiment
 
-    paths = [path for path in args.gin_search_paths.split(",") if path]
-    configured = _gin.configure(experiment.run, args.gin_file, args.gin_bindings, paths)
+    configured = _gin.configured(experiment.run, args)
     _models.keep_compiled()
     with _output.progress("decoding") as update:
         try:

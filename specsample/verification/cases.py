@@ -21,7 +21,8 @@ from specsample.drafters.autoregressive import Autoregressive
 from specsample.drafters.lookup import Lookup
 from specsample.drafters.none import NoDraft
 from specsample.drafters.simulated import Recording, Simulated, profile_of
-from specsample.models.config import DecoderConfig
+from specsample.models.config import DecoderConfig, EncoderDecoderConfig
+from specsample.models.encoder_decoder import EncoderDecoder
 from specsample.models.model import Model
 from specsample.models.table import TableModel
 from specsample.models.target import LanguageModel
@@ -61,6 +62,7 @@ class Subject:
       params: parameter sets by name, all of one shape.
       breaks: where guesses change, for point-mass drafters that use uniforms; see `law_of_step`.
       prompt: token ids.
+      inputs: token ids of an encoder, for a target that has one.
     """
 
     label: str
@@ -69,6 +71,7 @@ class Subject:
     params: Mapping[str, Params]
     breaks: tuple[tuple[float, ...], ...] = ()
     prompt: tuple[int, ...] = PROMPT
+    inputs: tuple[int, ...] = ()
 
 
 def settings_for(rule: Any, names: tuple[str, ...] = tuple(SETTINGS)) -> tuple[int, ...]:
@@ -140,7 +143,22 @@ def _autoregressive() -> tuple[Subject, ...]:
     return (
         with_draft_model("chain", Autoregressive(TABLE, Topology.chain(2))),
         with_draft_model("tree", Autoregressive(TABLE, Topology.branching(2, 1))),
+        _with_encoders(),
     )
+
+
+def _with_encoders() -> Subject:
+    """A pair of encoder-decoder models and a tree, whose branches lie at different distances."""
+    config = EncoderDecoderConfig(
+        vocab_size=VOCAB, width=8, layers=1, heads=2, kv_heads=2, head_dim=4, mlp_dim=8, context=64,
+        encoder_layers=1, input_context=8, positions="relative", relative_buckets=4,
+        relative_distance=6, scaled_queries=False, scaled_head=True,
+    )  # fmt: skip
+    network = dataclasses.replace(EncoderDecoder(config), chunk=8)
+    target, draft = (network.init_params(jax.random.key(seed)) for seed in (5, 6))
+    drafter = Autoregressive(network, Topology.branching(2, 1))
+    sets = {"random": Params(target, draft)}
+    return Subject("encoder-decoder", network, drafter, sets, prompt=(0,), inputs=(1, 2, 2, 1))
 
 
 def _skip() -> tuple[Subject, ...]:

@@ -22,7 +22,8 @@ def batch_axes(params: Params, state: DecodeState, target: Any, drafter: Any) ->
     """
 
     def made(batch):
-        prompt = Prompt(jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32))
+        inputs = jnp.ones((batch, 1), jnp.int32) if target.encodes else None
+        prompt = Prompt(jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32), inputs)
         slots = state.tokens.shape[1]
         cache = target.init(params.target, prompt, slots)
         return cache, drafter.init(params.drafter, prompt, slots)

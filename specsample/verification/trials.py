@@ -33,6 +33,7 @@ def begin(
     prompt = Prompt(
         jnp.tile(jnp.array(subject.prompt, jnp.int32)[None], (rows, 1)),
         jnp.full(rows, len(subject.prompt), jnp.int32),
+        jnp.tile(jnp.array(subject.inputs, jnp.int32)[None], (rows, 1)) if subject.inputs else None,
     )
     return start(
         params,
