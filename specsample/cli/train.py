@@ -52,5 +52,5 @@ def _line(metrics: dict[str, float]) -> str:
 
 
 def _flat(summary: dict[str, Any]) -> list[tuple[str, Any]]:
-    validation = summary.pop("validation")
-    return [*summary.items(), *((f"validation {name}", x) for name, x in validation.items())]
+    rows = [(name, value) for name, value in summary.items() if name != "validation"]
+    return rows + [(f"validation {name}", value) for name, value in summary["validation"].items()]
