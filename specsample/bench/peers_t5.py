@@ -89,4 +89,7 @@ def _copy(model: Model) -> Any:
     if lacking or result.unexpected_keys:
         raise Missing(f"its parameters have other names: {lacking or result.unexpected_keys}")
     made.tie_weights()
+    # Generation sizes the decoder's cache by this, which is the encoder's number; both have been
+    # built, from copies.
+    made.config.num_layers = config.layers
     return made.eval().float()

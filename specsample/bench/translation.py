@@ -17,6 +17,7 @@ from specsample.bench.race import Ids
 from specsample.bench.timing import Spread
 from specsample.engine import Engine
 from specsample.errors import UserError
+from specsample.evaluation import inputs as evaluation
 from specsample.evaluation import metrics
 from specsample.models import resized
 from specsample.models.model import Model
@@ -106,9 +107,10 @@ def run(
       'rows', 'quality', 'peer' and 'conditions'; `docs/json.md` describes them.
 
     Raises:
-      UserError: another process is measuring, a draft has another vocabulary, or the task has no
-        references.
+      UserError: another process is measuring, a draft has another vocabulary, the task has no
+        references, or sacrebleu is not installed.
     """
+    evaluation.require("sacrebleu.metrics")  # now, and not when everything has been measured
     drafts = {name: resized.reconcile(target, draft) for name, draft in drafts.items()}
     texts = [(prompts.encode_example(target, task, x), x.reference) for x in task.examples]
     if not texts or not all(isinstance(reference, str) for _, reference in texts):
