@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from specsample.errors import UserError, shorten
-from specsample.evaluation import bootstrap, inputs
+from specsample.evaluation import inputs
+from specsample.evaluation.bootstrap import USUAL, Bootstrap
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,28 +25,20 @@ class Bleu:
     lowercase: bool = False
 
     def evaluate(
-        self,
-        outputs: Sequence[str],
-        targets: Sequence[Any],
-        *,
-        groups: Sequence[Hashable] | None = None,
-        seed: int = 0,
-        resamples: int = 1000,
+        self, outputs: Sequence[str], targets: Sequence[Any], draws: Bootstrap = USUAL
     ) -> dict[str, Any]:
         """Scores a corpus; see `metrics.Metric`.
 
         Args:
           outputs: texts of the model.
           targets: a reference, or several, for each.
-          groups: names of the examples, for the bootstrap.
-          seed: of the bootstrap.
-          resamples: of the bootstrap.
+          draws: of the bootstrap.
         """
         library = inputs.require("sacrebleu.metrics")
         if self.tokenize not in (known := library.BLEU.TOKENIZERS):
             raise UserError(f"tokenize={self.tokenize!r}; choose from {shorten(known, 20)}.")
         metric = library.BLEU(tokenize=self.tokenize, lowercase=self.lowercase)
-        return _score("bleu", metric, outputs, targets, groups, seed, resamples)
+        return _score("bleu", metric, outputs, targets, draws)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,47 +54,36 @@ class Chrf:
     lowercase: bool = False
 
     def evaluate(
-        self,
-        outputs: Sequence[str],
-        targets: Sequence[Any],
-        *,
-        groups: Sequence[Hashable] | None = None,
-        seed: int = 0,
-        resamples: int = 1000,
+        self, outputs: Sequence[str], targets: Sequence[Any], draws: Bootstrap = USUAL
     ) -> dict[str, Any]:
         """Scores a corpus; see `metrics.Metric`.
 
         Args:
           outputs: texts of the model.
           targets: a reference, or several, for each.
-          groups: names of the examples, for the bootstrap.
-          seed: of the bootstrap.
-          resamples: of the bootstrap.
+          draws: of the bootstrap.
         """
         if not isinstance(self.word_order, int) or self.word_order < 0:
             raise UserError(f"word_order={self.word_order!r}; use 0 for chrF, 2 for chrF++.")
         library = inputs.require("sacrebleu.metrics")
         metric = library.CHRF(word_order=self.word_order, lowercase=self.lowercase)
-        return _score("chrf", metric, outputs, targets, groups, seed, resamples)
+        return _score("chrf", metric, outputs, targets, draws)
 
 
-def _score(name: str, metric: Any, outputs, targets, groups, seed, resamples) -> dict[str, Any]:
-    inputs.check(outputs, targets, groups)
+def _score(name: str, metric: Any, outputs, targets, draws: Bootstrap) -> dict[str, Any]:
+    inputs.check(outputs, targets, draws.groups)
     # sacrebleu wants the first reference of every output, then the second ones, and so on.
     streams = list(itertools.zip_longest(*inputs.references(targets)))
     # The counts of each sentence, which sacrebleu's own bootstrap resamples too; that one takes its
     # seed from the environment and knows no groups.
     counts = metric._extract_corpus_statistics(list(outputs), streams)
-    scores = bootstrap.estimate(
+    scores = draws.estimate(
         counts,
         {name: lambda sums: metric._compute_score_from_stats(sums.astype(int).tolist()).score},
-        groups=groups,
-        seed=seed,
-        resamples=resamples,
     )
     return {
         "scores": scores,
         "signature": str(metric.get_signature()),
         "examples": len(outputs),
-        "bootstrap": bootstrap.describe(seed, resamples),
+        "bootstrap": draws.describe(),
     }

@@ -8,6 +8,7 @@ are paired.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -18,37 +19,64 @@ from specsample.errors import UserError
 CONFIDENCE = 0.95
 
 
-def estimate(
-    statistics: Any,
-    functions: dict[str, Callable[[np.ndarray], float]],
-    *,
-    groups: Sequence[Hashable] | None = None,
-    seed: int = 0,
-    resamples: int = 1000,
-) -> dict[str, dict[str, Any]]:
-    """Scores, each with the interval that resampled examples give it.
+@dataclasses.dataclass(frozen=True)
+class Bootstrap:
+    """How examples are resampled.
 
-    Args:
-      statistics: a row an example.
-      functions: by name, what makes a score of the sum of rows; NaN where it is undefined.
+    Attributes:
       groups: names of the examples; rows of one name are drawn together. None: each by itself.
       seed: of the resampling.
       resamples: how many are drawn.
 
-    Returns:
-      By name, `value` and `interval`: its 95 % percentile interval, and None for both where the
-      score is undefined.
-
     Raises:
       UserError: seed or number of resamples is none.
     """
-    table = _gather(np.asarray(statistics, np.float64), groups)
-    sums = _resampled(table, seed, resamples)
-    total = table.sum(0)
-    return {
-        name: _score(function(total), [function(row) for row in sums])
-        for name, function in functions.items()
-    }
+
+    groups: Sequence[Hashable] | None = None
+    seed: int = 0
+    resamples: int = 1000
+
+    def __post_init__(self) -> None:
+        for name, least in (("seed", 0), ("resamples", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise UserError(f"{name}={value!r}; it must be a whole number of {least} or more.")
+
+    def estimate(
+        self, statistics: Any, functions: dict[str, Callable[[np.ndarray], float]]
+    ) -> dict[str, dict[str, Any]]:
+        """Scores, each with the interval that resampled examples give it.
+
+        Args:
+          statistics: a row an example.
+          functions: by name, what makes a score of the sum of rows; NaN where it is undefined.
+
+        Returns:
+          By name, `value` and `interval`: its 95 % percentile interval, and None for both where the
+          score is undefined.
+        """
+        table = _gather(np.asarray(statistics, np.float64), self.groups)
+        sums, total = self._resampled(table), table.sum(0)
+        return {
+            name: _score(function(total), [function(row) for row in sums])
+            for name, function in functions.items()
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """What a reader of an interval has to know."""
+        return {"seed": self.seed, "resamples": self.resamples, "confidence": CONFIDENCE}
+
+    def _resampled(self, table: np.ndarray) -> np.ndarray:
+        random, size = np.random.default_rng(self.seed), len(table)
+        return np.stack(
+            [
+                np.bincount(random.integers(size, size=size), minlength=size) @ table
+                for _ in range(self.resamples)
+            ]
+        )
+
+
+USUAL = Bootstrap()
 
 
 def mean(column: int, count: int) -> Callable[[np.ndarray], float]:
@@ -61,16 +89,6 @@ def mean(column: int, count: int) -> Callable[[np.ndarray], float]:
     return lambda sums: sums[column] / sums[count] if sums[count] else float("nan")
 
 
-def describe(seed: int, resamples: int) -> dict[str, Any]:
-    """What a reader of an interval has to know.
-
-    Args:
-      seed: of the resampling.
-      resamples: how many were drawn.
-    """
-    return {"seed": seed, "resamples": resamples, "confidence": CONFIDENCE}
-
-
 def _gather(table: np.ndarray, groups: Sequence[Hashable] | None) -> np.ndarray:
     """Adds up the rows of each group, in the order in which groups appear."""
     if groups is None:
@@ -80,19 +98,6 @@ def _gather(table: np.ndarray, groups: Sequence[Hashable] | None) -> np.ndarray:
     gathered = np.zeros((len(numbers), table.shape[1]))
     np.add.at(gathered, places, table)
     return gathered
-
-
-def _resampled(table: np.ndarray, seed: int, resamples: int) -> np.ndarray:
-    for name, value, least in (("seed", seed, 0), ("resamples", resamples, 1)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise UserError(f"{name}={value!r}; it must be a whole number of {least} or more.")
-    random, size = np.random.default_rng(seed), len(table)
-    return np.stack(
-        [
-            np.bincount(random.integers(size, size=size), minlength=size) @ table
-            for _ in range(resamples)
-        ]
-    )
 
 
 def _score(value: float, drawn: Sequence[float]) -> dict[str, Any]:

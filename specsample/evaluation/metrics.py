@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from specsample.errors import UserError, shorten
 from specsample.evaluation import inputs, speed
 from specsample.evaluation.bleu import Bleu, Chrf
+from specsample.evaluation.bootstrap import USUAL, Bootstrap
 from specsample.evaluation.pass_at_k import PassAtK
 from specsample.evaluation.rouge import Rouge
 
@@ -16,23 +18,14 @@ class Metric(Protocol):
     """A way to score outputs; its fields are its options."""
 
     def evaluate(
-        self,
-        outputs: Sequence[str],
-        targets: Sequence[Any],
-        *,
-        groups: Sequence[Hashable] | None = None,
-        seed: int = 0,
-        resamples: int = 1000,
+        self, outputs: Sequence[str], targets: Sequence[Any], draws: Bootstrap = USUAL
     ) -> dict[str, Any]:
         """Scores outputs against what was wanted.
 
         Args:
           outputs: texts of the model.
           targets: one an output; references, or whatever the metric needs.
-          groups: names of the examples; outputs of one name are resampled together. None: each
-            by itself.
-          seed: of the bootstrap.
-          resamples: of the bootstrap.
+          draws: of the bootstrap.
 
         Returns:
           `scores`, by name `value` and its 95 % `interval`; `signature`, what has to agree for two
@@ -57,10 +50,8 @@ def evaluate(
     names: Sequence[str],
     outputs: Sequence[str],
     targets: Sequence[Any],
+    draws: Bootstrap = USUAL,
     *,
-    groups: Sequence[Hashable] | None = None,
-    seed: int = 0,
-    resamples: int = 1000,
     metrics: Mapping[str, Metric] = METRICS,
 ) -> dict[str, dict[str, Any]]:
     """Scores outputs by several metrics; all draw the same resamples.
@@ -69,9 +60,7 @@ def evaluate(
       names: of metrics.
       outputs: texts of the model.
       targets: one an output, of a kind that suits all these metrics.
-      groups: names of the examples; outputs of one name are resampled together.
-      seed: of the bootstrap.
-      resamples: of the bootstrap.
+      draws: of the bootstrap.
       metrics: what the names stand for.
 
     Returns:
@@ -81,20 +70,16 @@ def evaluate(
       UserError: a name is unknown, a library is not installed, or the input cannot be scored.
     """
     chosen = {name: _find(name, metrics) for name in _names(names)}
-    inputs.check(outputs, targets, groups)
-    return {
-        name: metric.evaluate(outputs, targets, groups=groups, seed=seed, resamples=resamples)
-        for name, metric in chosen.items()
-    }
+    inputs.check(outputs, targets, draws.groups)
+    return {name: metric.evaluate(outputs, targets, draws) for name, metric in chosen.items()}
 
 
 def evaluate_run(
     records: Sequence[Mapping[str, Any]],
     targets: Mapping[str, Any],
     names: Sequence[str] = (),
+    draws: Bootstrap = USUAL,
     *,
-    seed: int = 0,
-    resamples: int = 1000,
     metrics: Mapping[str, Metric] = METRICS,
 ) -> dict[str, Any]:
     """Quality and speed of one run, from the same records.
@@ -103,8 +88,8 @@ def evaluate_run(
       records: as `records.jsonl` has them.
       targets: by id of the prompt.
       names: of metrics; none measures speed alone.
-      seed: of the bootstrap; quality and speed draw the same prompts where all records are warm.
-      resamples: of the bootstrap.
+      draws: of the bootstrap, without groups; quality and speed draw the same prompts where all
+        records are warm.
       metrics: what the names stand for.
 
     Returns:
@@ -124,14 +109,12 @@ def evaluate_run(
             names,
             [record["text"] for record in records],
             [targets[name] for name in ids],
-            groups=ids,
-            seed=seed,
-            resamples=resamples,
+            dataclasses.replace(draws, groups=ids),
             metrics=metrics,
         )
     return {
         "quality": quality,
-        "speed": speed.measure(records, seed=seed, resamples=resamples),
+        "speed": speed.measure(records, draws),
     }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specsample.errors import UserError, shorten
 from specsample.evaluation import bootstrap, inputs
+from specsample.evaluation.bootstrap import USUAL, Bootstrap
 from specsample.evaluation.sandbox import Sandbox, Verdict
 
 FIELDS = ("task_id", "prompt", "entry_point", "test")
@@ -81,24 +82,17 @@ class PassAtK:
     )
 
     def evaluate(
-        self,
-        outputs: Sequence[str],
-        targets: Sequence[Any],
-        *,
-        groups: Sequence[Hashable] | None = None,
-        seed: int = 0,
-        resamples: int = 1000,
+        self, outputs: Sequence[str], targets: Sequence[Any], draws: Bootstrap = USUAL
     ) -> dict[str, Any]:
         """Runs every completion, and estimates; see `metrics.Metric`.
 
         Args:
           outputs: completions.
           targets: the problem of each, a mapping with the fields of `FIELDS`.
-          groups: names of the problems; None, or as `task_id` has it.
-          seed: of the bootstrap, which draws problems.
-          resamples: of the bootstrap.
+          draws: of the bootstrap, which draws problems; its groups are None, or as `task_id` has
+            it.
         """
-        names = self._check(outputs, targets, groups)
+        names = self._check(outputs, targets, draws.groups)
         verdicts = self.judge(outputs, targets)
         tally: dict[str, list[int]] = {}
         for name, verdict in zip(names, verdicts, strict=True):
@@ -108,13 +102,13 @@ class PassAtK:
         rows = [[estimator(n, c, k) for k in self.k] + [1] for n, c in tally.values()]
         scores = {f"pass@{k}": bootstrap.mean(i, len(self.k)) for i, k in enumerate(self.k)}
         return {
-            "scores": bootstrap.estimate(rows, scores, seed=seed, resamples=resamples),
+            "scores": dataclasses.replace(draws, groups=None).estimate(rows, scores),
             "signature": f"estimator:unbiased|{self.sandbox.signature}",
             "examples": len(tally),
             "samples": len(outputs),
             "outcomes": dict(collections.Counter(verdict.status for verdict in verdicts)),
             "isolation": list(max((verdict.isolation for verdict in verdicts), key=len)),
-            "bootstrap": bootstrap.describe(seed, resamples),
+            "bootstrap": draws.describe(),
         }
 
     def judge(self, outputs: Sequence[str], targets: Sequence[Any]) -> list[Verdict]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from specsample.evaluation import bootstrap, inputs
+from specsample.evaluation.bootstrap import USUAL, Bootstrap
 
 TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
@@ -35,25 +36,17 @@ class Rouge:
     use_stemmer: bool = False
 
     def evaluate(
-        self,
-        outputs: Sequence[str],
-        targets: Sequence[Any],
-        *,
-        groups: Sequence[Hashable] | None = None,
-        seed: int = 0,
-        resamples: int = 1000,
+        self, outputs: Sequence[str], targets: Sequence[Any], draws: Bootstrap = USUAL
     ) -> dict[str, Any]:
         """Scores every example, and averages; see `metrics.Metric`.
 
         Args:
           outputs: texts of the model.
           targets: a reference, or several, for each.
-          groups: names of the examples, for the bootstrap.
-          seed: of the bootstrap.
-          resamples: of the bootstrap.
+          draws: of the bootstrap.
         """
         library = inputs.require("rouge_score.rouge_scorer")
-        inputs.check(outputs, targets, groups)
+        inputs.check(outputs, targets, draws.groups)
         scorer = library.RougeScorer(list(TYPES), use_stemmer=self.use_stemmer)
         rows = []
         for output, texts in zip(outputs, inputs.references(targets), strict=True):
@@ -63,10 +56,8 @@ class Rouge:
         stemmer = "yes" if self.use_stemmer else "no"
         version = importlib.metadata.version("rouge-score")
         return {
-            "scores": bootstrap.estimate(
-                rows, means, groups=groups, seed=seed, resamples=resamples
-            ),
+            "scores": draws.estimate(rows, means),
             "signature": f"measure:f|stemmer:{stemmer}|sentences:newline,t5|version:{version}",
             "examples": len(outputs),
-            "bootstrap": bootstrap.describe(seed, resamples),
+            "bootstrap": draws.describe(),
         }

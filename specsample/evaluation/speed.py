@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specsample.errors import UserError
 from specsample.evaluation import bootstrap
+from specsample.evaluation.bootstrap import USUAL, Bootstrap
 
 NEEDED = ("id", "text", "statistics", "decode_seconds", "compilations")
 
@@ -27,9 +29,7 @@ def check(records: Sequence[Mapping[str, Any]]) -> None:
             raise UserError(f"record {place} has no {missing[0]!r}; give the records of `run`.")
 
 
-def measure(
-    records: Sequence[Mapping[str, Any]], *, seed: int = 0, resamples: int = 1000
-) -> dict[str, Any]:
+def measure(records: Sequence[Mapping[str, Any]], draws: Bootstrap = USUAL) -> dict[str, Any]:
     """Tokens a second and tokens a target pass, sums over sums as in the run's own totals.
 
     Completions of one prompt are drawn together. Records whose batch had to compile first say
@@ -37,17 +37,16 @@ def measure(
 
     Args:
       records: as `records.jsonl` has them.
-      seed: of the bootstrap.
-      resamples: of the bootstrap.
+      draws: of the bootstrap.
     """
     check(records)
     warm = [record for record in records if not record["compilations"]]
     return {
-        "tokens_per_second": _ratio(warm, _seconds, seed, resamples),
-        "tau": _ratio(records, _passes, seed, resamples),
+        "tokens_per_second": _ratio(warm, _seconds, draws),
+        "tau": _ratio(records, _passes, draws),
         "records": len(records),
         "warm_records": len(warm),
-        "bootstrap": bootstrap.describe(seed, resamples),
+        "bootstrap": draws.describe(),
     }
 
 
@@ -59,14 +58,11 @@ def _passes(record: Mapping[str, Any]) -> float:
     return record["statistics"]["counters"]["target_passes"]
 
 
-def _ratio(records, denominator, seed: int, resamples: int) -> dict[str, Any]:
+def _ratio(records, denominator, draws: Bootstrap) -> dict[str, Any]:
     if not records:
         return {"value": None, "interval": None}
-    found = bootstrap.estimate(
+    found = dataclasses.replace(draws, groups=[record["id"] for record in records]).estimate(
         [[r["statistics"]["counters"]["emitted"], denominator(r)] for r in records],
         {"ratio": bootstrap.mean(0, 1)},
-        groups=[record["id"] for record in records],
-        seed=seed,
-        resamples=resamples,
     )
     return found["ratio"]

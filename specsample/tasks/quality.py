@@ -8,6 +8,7 @@ from typing import Any
 
 from specsample.errors import UserError
 from specsample.evaluation import metrics
+from specsample.evaluation.bootstrap import Bootstrap
 from specsample.evaluation.pass_at_k import PassAtK
 from specsample.tasks.jobs import Job
 from specsample.tasks.prompts import Task
@@ -68,7 +69,7 @@ def measure(task: Task, jobs: Sequence[Job], records: Sequence[dict[str, Any]]) 
             task.metrics,
             [record["text"] for record in records],
             [job.example.reference for job in jobs],
-            groups=[job.example.id for job in jobs],
+            Bootstrap([job.example.id for job in jobs]),
         )
     except UserError as error:  # hours of decoding are not to be lost for it
         return unmeasured(str(error))

@@ -5,6 +5,7 @@ import pytest
 
 from specsample.errors import UserError
 from specsample.evaluation import metrics
+from specsample.evaluation.bootstrap import Bootstrap
 from specsample.evaluation.metrics import evaluate, evaluate_run
 from specsample.tasks import totals
 
@@ -12,8 +13,12 @@ from specsample.tasks import totals
 class Longest:
     """A metric of our own."""
 
-    def evaluate(self, outputs, targets, *, groups=None, seed=0, resamples=1000):
-        return {"scores": {"longest": max(map(len, outputs))}, "groups": groups, "seed": seed}
+    def evaluate(self, outputs, targets, draws):
+        return {
+            "scores": {"longest": max(map(len, outputs))},
+            "groups": draws.groups,
+            "seed": draws.seed,
+        }
 
 
 OWN = {"longest": Longest()}
@@ -61,7 +66,7 @@ def test_a_run_that_only_compiled_has_no_speed():
 
 def test_quality_comes_from_the_same_records_grouped_by_prompt():
     targets = dict.fromkeys("abc", "x")
-    found = evaluate_run(RECORDS, targets, ["longest"], seed=3, metrics=OWN)
+    found = evaluate_run(RECORDS, targets, ["longest"], Bootstrap(seed=3), metrics=OWN)
     assert found["quality"]["longest"]["groups"] == ["a", "b", "a", "c"]
     assert found["quality"]["longest"]["seed"] == found["speed"]["bootstrap"]["seed"] == 3
 
@@ -101,7 +106,7 @@ def test_metrics_that_do_not_exist_are_refused(names, message):
 )
 def test_outputs_that_do_not_fit_their_targets_are_refused(outputs, targets, groups, message):
     with pytest.raises(UserError, match=message):
-        evaluate(["longest"], outputs, targets, groups=groups, metrics=OWN)
+        evaluate(["longest"], outputs, targets, Bootstrap(groups), metrics=OWN)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 
 from specsample.errors import UserError
 from specsample.evaluation import pass_at_k
+from specsample.evaluation.bootstrap import Bootstrap
 from specsample.evaluation.pass_at_k import PassAtK, estimator, problems
 
 
@@ -64,7 +65,7 @@ def test_samples_of_a_problem_are_counted_together(sandbox):
     targets = [one("p")] * 3 + [one("q")] * 3
     told = []
     metric = PassAtK(k=(1, 2, 3), sandbox=sandbox, workers=2, progress=lambda *x: told.append(x))
-    found = metric.evaluate(outputs, targets, groups=list("xxxyyy"))
+    found = metric.evaluate(outputs, targets, Bootstrap(list("xxxyyy")))
     values = {name: score["value"] for name, score in found["scores"].items()}
     assert values == pytest.approx({"pass@1": 1 / 3, "pass@2": 2 / 3, "pass@3": 1})
     assert (found["examples"], found["samples"]) == (2, 6)
@@ -90,6 +91,6 @@ def test_what_cannot_be_scored_is_refused_before_anything_runs(monkeypatch):
     ]
     for metric, outputs, targets, groups, message in cases:
         with pytest.raises(UserError, match=message):
-            metric.evaluate(outputs, targets, groups=groups)
+            metric.evaluate(outputs, targets, Bootstrap(groups))
     with pytest.raises(UserError, match="k=3 with 2 samples"):
         estimator(2, 1, 3)

@@ -7,6 +7,7 @@ import pytest
 
 from specsample.errors import UserError
 from specsample.evaluation.bleu import Bleu, Chrf
+from specsample.evaluation.bootstrap import Bootstrap
 from specsample.evaluation.rouge import Rouge
 
 sacrebleu = pytest.importorskip("sacrebleu", reason="needs `pip install specsample[data]`")
@@ -53,7 +54,7 @@ def test_intervals_are_those_of_sacrebleus_own_bootstrap(name, monkeypatch):
     counts = theirs._extract_corpus_statistics(outputs, [targets])
     _, drawn = significance._bootstrap_resample(counts, theirs, 500)
     expected = np.quantile([score.score for score in drawn], [0.025, 0.975])
-    found = metric.evaluate(outputs, targets, seed=7, resamples=500)["scores"][name]
+    found = metric.evaluate(outputs, targets, Bootstrap(seed=7, resamples=500))["scores"][name]
     assert found["interval"] == pytest.approx(expected, rel=1e-4)
     assert found["interval"][0] < found["value"] < found["interval"][1]
 

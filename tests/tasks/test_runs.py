@@ -140,8 +140,8 @@ def test_a_vocabulary_may_take_the_place_of_the_models(run):
 def test_answers_are_scored_where_that_is_asked_for(run, monkeypatch):
     seen = []
 
-    def evaluate(names, outputs, references, groups):
-        seen.append((names, outputs, references, groups))
+    def evaluate(names, outputs, references, draws):
+        seen.append((names, outputs, references, draws.groups))
         return {name: {"scores": {}} for name in names}
 
     monkeypatch.setattr(quality.metrics, "evaluate", evaluate)
