@@ -84,7 +84,9 @@ def propose(
     room = jnp.where(state.done, 0, jnp.clip(room, 0, drafter.depth))
 
     def draft():
-        return drafter.propose(noise.draft, params.drafter, state.draft, state.root, state.controls)
+        return drafter.propose(
+            noise.draft, params.drafter, state.draft, state.root, state.controls, room
+        )
 
     def nothing():
         shape = jax.eval_shape(draft)

@@ -62,12 +62,26 @@ class Drafter(Protocol):
         state: Any,
         root: Int[Array, "B"],
         controls: Controls,
+        room: Int[Array, "B"],
     ) -> TokenTree:
-        """Guesses. A function of its arguments alone: all chance comes in through `uniforms`."""
+        """Guesses. A function of its arguments alone: all chance comes in through `uniforms`.
+
+        Args:
+          uniforms: in [0, 1).
+          params: the drafter's own.
+          state: what `update` returned last.
+          root: the last committed token of each row.
+          controls: of the rows.
+          room: the deepest guess of each row that can count. Deeper ones are cut afterwards, so a
+            drafter heeds it only to save work, and what it guesses within does not depend on it.
+        """
         ...
 
     def update(self, params: Any, state: Any, commit: Commit) -> Any:
-        """Takes in committed tokens: first the prompt in chunks, then one commit a step."""
+        """Takes in committed tokens: first the prompt in chunks, then one commit a step.
+
+        A row with count 0 stays as it is; where all counts are 0, costly work is left out.
+        """
         ...
 
 

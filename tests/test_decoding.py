@@ -248,8 +248,8 @@ class Probe(Autoregressive):
             jnp.zeros(batch, jnp.int32),
         )
 
-    def propose(self, uniforms, params, state, root, controls):
-        return super().propose(uniforms, params, state.inner, root, controls)
+    def propose(self, uniforms, params, state, root, controls, room):
+        return super().propose(uniforms, params, state.inner, root, controls, room)
 
     def update(self, params, state, commit):
         def put(buffer, values):

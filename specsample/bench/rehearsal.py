@@ -79,10 +79,10 @@ class Rehearsed:
             for one, own in zip((self.worker, self.script), params, strict=True)
         )
 
-    def propose(self, uniforms, params, state, root, controls) -> TokenTree:
+    def propose(self, uniforms, params, state, root, controls, room) -> TokenTree:
         """The script's tokens, which wait for the worker's."""
-        worked = self.worker.propose(uniforms, params[0], state[0], root, controls)
-        tree = self.script.propose(uniforms, params[1], state[1], root, controls)
+        worked = self.worker.propose(uniforms, params[0], state[0], root, controls, room)
+        tree = self.script.propose(uniforms, params[1], state[1], root, controls, room)
         # No token is negative, which only we know: nothing of the work can be left out.
         tokens = jnp.where(worked.tokens < 0, worked.tokens, tree.tokens)
         return dataclasses.replace(tree, tokens=tokens, passes=worked.passes)

@@ -75,7 +75,9 @@ class Autoregressive:
         batch = prompt.tokens.shape[0]
         return AutoregressiveState(cache, jnp.zeros((batch, self.network.vocab), jnp.float32))
 
-    def propose(self, uniforms, params, state: AutoregressiveState, root, controls) -> TokenTree:
+    def propose(
+        self, uniforms, params, state: AutoregressiveState, root, controls, room
+    ) -> TokenTree:
         """Draws level after level; `depth` passes a step, with the one in `update`."""
         batch, vocab = state.logits.shape
         parents = np.array(self.topology.parents)

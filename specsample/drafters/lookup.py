@@ -113,7 +113,7 @@ class Lookup:
             length = jnp.sum(prompt.inputs > 0, axis=1, dtype=jnp.int32)
         return LookupState(text, length, none, guesses, none, none)
 
-    def propose(self, uniforms, params, state: LookupState, root, controls) -> TokenTree:
+    def propose(self, uniforms, params, state: LookupState, root, controls, room) -> TokenTree:
         """A chain of copied tokens; the root alone where the evidence is too weak."""
         evidence = jnp.where(state.match > 0, state.match + state.trust, 0)
         count = jnp.where(evidence >= self.shortest, min(self.brief, self.gamma), 0)

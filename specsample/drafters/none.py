@@ -26,7 +26,7 @@ class NoDraft:
         """Nothing to remember."""
         return ()
 
-    def propose(self, uniforms, params, state, root, controls) -> TokenTree:
+    def propose(self, uniforms, params, state, root, controls, room) -> TokenTree:
         """The root alone."""
         return trees.chain(root[:, None])
 

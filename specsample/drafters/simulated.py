@@ -77,7 +77,7 @@ class Simulated:
         return SimulatedState(tokens, jnp.zeros(batch, jnp.int32))
 
     def propose(
-        self, uniforms, params: Recording, state: SimulatedState, root, controls
+        self, uniforms, params: Recording, state: SimulatedState, root, controls, room
     ) -> TokenTree:
         """The recorded tokens from here on, each replaced by its successor at its failure rate."""
         index = state.length[:, None] + jnp.arange(self.depth)[None]

@@ -61,10 +61,10 @@ class Elsewhere(_Facts):
         with layouts.using(self.layout):
             return states.constrain(self.drafter.init(params, prompt, slots))
 
-    def propose(self, uniforms, params, state, root, controls):
+    def propose(self, uniforms, params, state, root, controls, room):
         """As the drafter's."""
         with layouts.using(self.layout):
-            return self.drafter.propose(uniforms, params, state, root, controls)
+            return self.drafter.propose(uniforms, params, state, root, controls, room)
 
     def update(self, params, state, commit):
         """As the drafter's."""
@@ -86,7 +86,7 @@ class Remote(_Facts):
         """Nothing here."""
         return ()
 
-    def propose(self, uniforms, params, state, root, controls):
+    def propose(self, uniforms, params, state, root, controls, room):
         """Never called: the tree arrives from elsewhere."""
         raise NotImplementedError("this drafter proposes in another program")
 

@@ -53,14 +53,16 @@ def test_lenience_bounds_the_mass_of_every_token(name):
 
 
 def test_a_draft_model_that_is_the_target_is_accepted_throughout():
-    for trial in trials("autoregressive"):
+    own = [trial for trial in trials("autoregressive") if "smooth, same" in trial.subject.params]
+    assert len(own) == 2
+    for trial in own:
         accepted = [law.accepted for case, law in trial.laws(EXACT) if "same; plain" in case]
         assert accepted == pytest.approx([trial.subject.drafter.depth], abs=1e-6)
 
 
 def test_exact_accepts_as_much_as_two_laws_overlap():
     """In vllm-project/vllm#40149 it did not: a law was lost, and matching is lossless too."""
-    [chain, _] = trials("autoregressive")
+    chain = trials("autoregressive")[0]
     for rule, overlap in ((EXACT, np.minimum), (MATCH, np.multiply)):
         for case, law in chain.laws(rule):
             label, name, setting = case.split("; ")

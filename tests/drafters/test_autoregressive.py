@@ -31,6 +31,7 @@ def drafted():
     lengths = jnp.asarray([len(prompt) for prompt in PROMPTS], jnp.int32)
     controls = to_controls(OPTIONS, (), 5)
     uniforms = jnp.asarray(np.random.default_rng(0).random((4, drafter.draws)), jnp.float32)
+    room = jnp.full(4, drafter.depth)
 
     @jax.jit
     def call():
@@ -43,7 +44,7 @@ def drafted():
             drafter=drafter,
             slots=12,
         )
-        tree = drafter.propose(uniforms, MODEL.params, state.draft, state.root, controls)
+        tree = drafter.propose(uniforms, MODEL.params, state.draft, state.root, controls, room)
         return state, tree
 
     return *call(), uniforms, controls

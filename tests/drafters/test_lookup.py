@@ -37,7 +37,7 @@ def drafting(drafter):
         rest = jax.vmap(jnp.roll)(tokens, -cut)
         state = drafter.update((), state, Commit(rest, jnp.maximum(lengths - cut, 0), None))
         root = trees.rows(state.tokens, state.length[:, None] - 1)[:, 0]
-        return state, drafter.propose(None, (), state, root, None)
+        return state, drafter.propose(None, (), state, root, None, None)
 
     return jax.jit(call)
 

@@ -81,7 +81,7 @@ def update(options, state, commit):
 @functools.partial(jax.jit, static_argnums=0)
 def propose(options, state, roots):
     controls = sampling.make_controls(len(roots))
-    return options.propose(jnp.zeros((len(roots), 0)), (), state, roots, controls)
+    return options.propose(jnp.zeros((len(roots), 0)), (), state, roots, controls, None)
 
 
 def drafts(options, state, roots):

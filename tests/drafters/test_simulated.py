@@ -16,7 +16,8 @@ def propose(profile, uniforms, length=2, vocab=7):
     state = drafter.update(
         recording, state, Commit(jnp.zeros((1, 9), jnp.int32), jnp.array([length]), None)
     )
-    return drafter.propose(jnp.array([uniforms]), recording, state, jnp.array([6]), None)
+    root, room = jnp.array([6]), jnp.array([9])
+    return drafter.propose(jnp.array([uniforms]), recording, state, root, None, room)
 
 
 def test_guesses_are_right_at_their_rate_and_wrong_otherwise():

@@ -60,9 +60,9 @@ def test_resident_bytes_are_those_of_the_shards():
 
 def test_a_drafter_on_the_host_is_left_out():
     class Host(type(lookup.build(None)[0])):
-        def propose(self, uniforms, params, state, root, controls):
+        def propose(self, uniforms, params, state, root, controls, room):
             told = jax.experimental.io_callback(lambda x: x, root, root)
-            return super().propose(uniforms, params, state, told, controls)
+            return super().propose(uniforms, params, state, told, controls, room)
 
     made = setting("v4:2x2x1", Shared(), lambda target, draft: (Host(), ()))
     assert made.on_host

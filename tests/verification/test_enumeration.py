@@ -143,8 +143,8 @@ def test_a_wrong_residual_is_detected(wrong):
 class ReportsUnfiltered(Autoregressive):
     """Draws under the row's controls, and reports the model's bare law."""
 
-    def propose(self, uniforms, params, state, root, controls):
-        tree = super().propose(uniforms, params, state, root, controls)
+    def propose(self, uniforms, params, state, root, controls, room):
+        tree = super().propose(uniforms, params, state, root, controls, room)
         bare = jax.nn.softmax(state.logits)
         return dataclasses.replace(tree, law=jnp.stack([bare, bare], 1))
 
@@ -153,8 +153,8 @@ class ReportsUnfiltered(Autoregressive):
 class DrawsFiltered(Autoregressive):
     """Reports the bare law as well, but maps its uniforms so that middles seem right."""
 
-    def propose(self, uniforms, params, state, root, controls):
-        tree = super().propose(uniforms, params, state, root, controls)
+    def propose(self, uniforms, params, state, root, controls, room):
+        tree = super().propose(uniforms, params, state, root, controls, room)
         bare = jax.nn.softmax(state.logits)
         # Nine tenths of every interval, and the rest of the line goes to token 0.
         upto = jnp.cumsum(bare, -1)
