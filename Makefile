@@ -62,8 +62,8 @@ bench: $(STAMPS)/bench
 
 # What .venv holds already stays as it is if `setup.py` permits it; what is missing is added.
 lock: | $(STAMPS)
-	$(INSTALL) --editable '.[test,dev,data,bench,tpu]'
-	$(BIN)/python scripts/lock.py core test dev data bench tpu
+	$(INSTALL) --editable '.[test,dev,data,bench,index,tpu]'
+	$(BIN)/python scripts/lock.py core test dev data bench index tpu
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .cache .pytest_cache .ruff_cache .hypothesis

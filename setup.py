@@ -64,6 +64,8 @@ setup(
             "seqio>=0.0.20",
             "tensorflow-datasets>=4.9.10",
         ],
+        # Makes datastores; reading one needs nothing.
+        "index": ["pydivsufsort>=0.0.20,<0.1"],
         # JAX knows which libtpu fits it; a bare libtpu may not.
         "tpu": ["jax[tpu]"],
         # Peers to measure against.
@@ -71,6 +73,7 @@ setup(
         "test": [
             "beartype",
             "hypothesis",
+            "pydivsufsort>=0.0.20,<0.1",
             "pytest>=9",
             "pytest-xdist",
             "sentencepiece",

@@ -4,7 +4,7 @@ Versions are those of the running environment, which therefore must have the ext
 core's lock also names the tool that builds the package. An extra's lock includes the core's and
 lists what the extra adds to it.
 
-    .venv/bin/python scripts/lock.py core test dev data bench tpu
+    .venv/bin/python scripts/lock.py core test dev data bench index tpu
 """
 
 import sys

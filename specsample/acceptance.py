@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from specsample import sampling, trees
+from specsample import layout, sampling, trees
 from specsample.types import ROOT, TokenTree, Verdict
 
 
@@ -87,7 +87,7 @@ def _walk_points(uniforms, tree, probs, depth, lenience):
     same = tree.tokens[None] == tree.tokens[:, None]
     twins = siblings & same & tree.eligible[None]
     # A repeat finds its mass gone already, unless lenience took only a part: then it has no claim.
-    chance = jnp.where(twins.any(-1), 0.0, chance)
+    chance = layout.constrain(jnp.where(twins.any(-1), 0.0, chance), ("tree",))
 
     def visit(carry, node):
         here, mass, path, accepted = carry
@@ -133,6 +133,8 @@ class Exact:
 
     def walk(self, uniforms, tree: TokenTree, probs, depth: int) -> Walk:
         """`walk`, over a batch."""
+        if tree.law is not None:  # every node's law is needed in turn
+            probs = layout.constrain(probs, ("rows", "tree", None))
         one = functools.partial(walk, depth=depth, lenience=self.lenience)
         return jax.vmap(one)(uniforms, tree, probs)
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from specsample.trees import Topology, paths
 from specsample.types import Statistics
 
 
@@ -30,6 +31,17 @@ def expected_tokens_profile(profile: Sequence[float]) -> float:
     return 1.0 + float(np.cumprod(np.asarray(profile, np.float64)).sum())
 
 
+def expected_tokens_parallel(alpha: float, gamma: int, branches: int) -> float:
+    """Tokens per target pass where `branches` chains are tried at once.
+
+    The scaling law of lookahead decoding (Fu et al., 2024, https://arxiv.org/abs/2402.02057),
+    `(gamma + 1) - sum of (1 - alpha^i)^branches` over depths `i`: the chance that the best chain
+    gets there, added up. It takes chains to be right independently, which is optimistic.
+    """
+    misses = (1.0 - alpha ** np.arange(1, gamma + 1, dtype=np.float64)) ** branches
+    return gamma + 1.0 - float(misses.sum())
+
+
 def speedup(alpha: float, gamma: int, c: float) -> float:
     """Improvement of wall time where scoring a block costs what a token costs (theorem 3.8)."""
     return expected_tokens(alpha, gamma) / (gamma * c + 1.0)
@@ -43,6 +55,74 @@ def operations(alpha: float, gamma: int, c_ops: float) -> float:
 def best_gamma(alpha: float, c: float, limit: int = 64) -> int:
     """The draft length that maximises `speedup`; 0 where drafting cannot pay."""
     return max(range(limit + 1), key=lambda gamma: speedup(alpha, gamma, c))
+
+
+def relative_bandwidth(emitted: float, passes: Sequence[float], sizes: Sequence[float]) -> float:
+    """Weights read per token, in those of plain decoding (2308.04623, table 1).
+
+    Args:
+      emitted: tokens.
+      passes: of the target, of the draft model, and of any model further down.
+      sizes: parameters or bytes of the same; a table of n-grams is 0.
+
+    Raises:
+      ValueError: there are not as many passes as sizes, or no tokens.
+    """
+    if len(passes) != len(sizes) or not sizes or sizes[0] <= 0 or emitted <= 0:
+        raise ValueError(
+            f"{emitted=}, {passes=}, {sizes=}; give tokens, and passes and a size for each model, "
+            "the target's above 0 first"
+        )
+    read = sum(count * size for count, size in zip(passes, sizes, strict=True))
+    return read / (sizes[0] * emitted)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoringCost:
+    """What it takes to score a tree once.
+
+    Attributes:
+      tokens: run through the target.
+      pairs: of a query and a key that it sees, committed tokens among them, in one head.
+      cached: committed tokens whose keys and values must be held.
+    """
+
+    tokens: int
+    pairs: int
+    cached: int
+
+    def attention_flops(self, layers: int, width: int) -> int:
+        """Of both products of attention, `width` being that of all query heads together."""
+        return 4 * layers * width * self.pairs
+
+
+def tree_cost(topology: Topology, length: int) -> ScoringCost:
+    """Of a tree that is scored as one (tree attention, 2305.09781, section 4.2).
+
+    Pairs are those that the tree's mask allows; a kernel without regard for it computes
+    `nodes * (length + nodes)`.
+
+    Args:
+      topology: the root included.
+      length: committed tokens before the root.
+    """
+    depths = topology.depths + 1
+    return ScoringCost(len(depths), int((depths + length).sum()), length)
+
+
+def sequences_cost(topology: Topology, length: int) -> ScoringCost:
+    """The same as one row per path from root to leaf, each with a copy of the cache.
+
+    Args:
+      topology: the root included.
+      length: committed tokens before the root.
+    """
+    chains = [tree_cost(Topology.chain(len(path) - 1), length) for path in paths(topology)]
+    return ScoringCost(
+        sum(chain.tokens for chain in chains),
+        sum(chain.pairs for chain in chains),
+        sum(chain.cached for chain in chains),
+    )
 
 
 def wilson(successes: float, trials: float, z: float = 1.96) -> tuple[float, float]:

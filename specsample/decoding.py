@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from specsample import accounting, layout, sampling, trees
 from specsample.prefill import start
 from specsample.protocols import Accept, Drafter, Target
-from specsample.types import ROOT, Commit, DecodeState, Params, TokenTree, Verdict
+from specsample.types import Commit, DecodeState, Params, TokenTree, Verdict
 
 __all__ = ["Judgement", "advance", "generate", "judge", "propose", "settle", "start", "step"]
 
@@ -33,6 +33,7 @@ class Judgement(struct.PyTreeNode):
     greedy: Int[Array, "B N"] | None
     finite: Bool[Array, "B"]
     fresh: Any
+    laws: Float[Array, "B D+1 V"] | None = None
 
 
 def step(
@@ -62,10 +63,22 @@ def advance(
     target: Target,
     drafter: Drafter,
     accept: Accept,
+    laws: bool = False,
 ) -> tuple[DecodeState, Commit]:
-    """`step` as a function of its noise, which is what exactness is enumerated over."""
+    """`step` as a function of its noise, which is what exactness is enumerated over.
+
+    Args:
+      params: of both.
+      state: before the step.
+      noise: of the step.
+      target: static.
+      drafter: static.
+      accept: static.
+      laws: static; whether the commit is to say what law its tokens follow (`Commit.laws`).
+    """
     tree = propose(params, state, noise, target=target, drafter=drafter)
-    judgement = judge(params, state, tree, noise, target=target, drafter=drafter, accept=accept)
+    parts = {"target": target, "drafter": drafter, "accept": accept}
+    judgement = judge(params, state, tree, noise, laws=laws, **parts)
     return settle(params, state, tree, judgement, target=target, drafter=drafter)
 
 
@@ -89,11 +102,7 @@ def propose(
         )
 
     def nothing():
-        shape = jax.eval_shape(draft)
-        empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
-        batch, nodes = empty.tokens.shape
-        chain = jnp.broadcast_to(jnp.arange(-1, nodes - 1, dtype=jnp.int32), (batch, nodes))
-        return empty.replace(tokens=empty.tokens.at[:, ROOT].set(state.root), parents=chain)
+        return trees.nothing(jax.eval_shape(draft), state.root)
 
     tree = trees.clip(jax.lax.cond((room > 0).any(), draft, nothing), room)
     names = ("tokens", "parents", "eligible", "size", "passes")
@@ -109,20 +118,20 @@ def judge(
     target: Target,
     drafter: Drafter,
     accept: Accept,
+    laws: bool = False,
 ) -> Judgement:
     """Scores and decides, at the smallest of the drafter's widths that holds all nodes in use.
 
     A width is a compiled pass of its own; the switch surrounds only what reads the cache, so
     nothing large is copied. Padding nodes are never accepted: a width changes cost, not verdicts.
     """
-    judge_at = functools.partial(
-        _judge_at, params, state, tree, noise, target=target, drafter=drafter, accept=accept
-    )
+    parts = {"target": target, "drafter": drafter, "accept": accept, "laws": laws}
+    judge_at = functools.partial(_judge_at, params, state, tree, noise, **parts)
     full = jax.eval_shape(functools.partial(judge_at, drafter.nodes))
 
     def padded(width):
         result = judge_at(width)
-        return jax.tree.map(_pad_to, result, full)
+        return jax.tree.map(trees.pad_to, result, full)
 
     widths = drafter.widths
     if len(widths) == 1:
@@ -132,12 +141,12 @@ def judge(
     return jax.lax.switch(which, [functools.partial(padded, w) for w in widths])
 
 
-def _pad_to(leaf, full):
-    return jnp.pad(leaf, [(0, to - have) for have, to in zip(leaf.shape, full.shape, strict=True)])
-
-
-def _judge_at(params, state, tree, noise, width, *, target, drafter, accept) -> Judgement:
+def _judge_at(params, state, tree, noise, width, *, target, drafter, accept, laws):
     part = jax.tree.map(lambda x: x[:, :width] if x.ndim > 1 else x, tree)
+    # Where nodes are dealt out, their laws are; what a verdict walks over is whole everywhere.
+    names = ("tokens", "parents", "eligible")
+    whole = {name: layout.constrain(getattr(part, name), ("batch", "tree")) for name in names}
+    part = part.replace(**whole)
     scores = target.score(params.target, state.cache, part, drafter.taps)
     probs = sampling.law(scores.logits, part, state.controls, state.history)
     verdict = accept(noise.accept[:, :width], noise.token, part, probs)
@@ -153,10 +162,15 @@ def _judge_at(params, state, tree, noise, width, *, target, drafter, accept) -> 
         verdict=verdict,
         logprobs=logprobs,
         features=None if features is None else trees.rows(features, path),
-        greedy=jnp.argmax(logits, -1).astype(jnp.int32) if drafter.harvests else None,
+        greedy=_argmax(logits) if drafter.harvests else None,
         finite=finite,
         fresh=scores.fresh,
+        laws=trees.rows(probs, path) if laws else None,
     )
+
+
+def _argmax(logits) -> Int[Array, "B N"]:
+    return layout.constrain(jnp.argmax(logits, -1).astype(jnp.int32), ("batch", "tree"))
 
 
 def _path_tokens(tree: TokenTree, verdict: Verdict) -> Int[Array, "B D+1"]:
@@ -187,6 +201,7 @@ def settle(
         logprobs=judgement.logprobs,
         tree=tree,
         greedy=judgement.greedy,
+        laws=judgement.laws,
     )
     real = jnp.arange(tokens.shape[1])[None] < count[:, None]
     at_row = jnp.arange(tokens.shape[0])[:, None]

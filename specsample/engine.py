@@ -15,14 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specsample import acceptance, analysis, completions, drafters, options
+from specsample import acceptance, analysis, completions, drafters, options, schedules
 from specsample.compilation import CompileCounter
 from specsample.completions import Completion, Result
+from specsample.datastores import bridge
+from specsample.drafters import scheduled
 from specsample.drafters.simulated import Recording, Simulated
 from specsample.errors import UserError
 from specsample.models.model import Model
 from specsample.options import Sampling
 from specsample.partitioning import disjoint, hosts, states
+from specsample.refusals import refuse
 from specsample.requests import Batch, prepare
 from specsample.streaming import Piece, Releaser
 from specsample.tasks.tokenizer import TokenStream
@@ -50,6 +53,7 @@ class Engine:
         accept: str | Any = "exact",
         draft: Model | None = None,
         placement: Any = None,
+        schedule: str | Any = None,
         **drafter_options: Any,
     ) -> None:
         """Builds the pair.
@@ -61,6 +65,8 @@ class Engine:
           draft: another model, for drafters that use one.
           placement: `partitioning.Shared`, `Reshaped` or `Disjoint`, over all devices there are, or
             a resolved `Placement`; parameters are moved there. None is the default device.
+          schedule: a name of `schedules.RULES`, or a schedule, that chooses how far each step
+            drafts; None always drafts as far as the drafter goes.
           **drafter_options: of a drafter given by name.
 
         Raises:
@@ -74,7 +80,7 @@ class Engine:
                     f"{role}={one!r:.60} is no model; give what specsample.load returns."
                 )
         if draft is not None and isinstance(drafter, str):
-            drafters.require_draft_model(drafter, draft)
+            drafters.require_draft_model(drafter, draft, **drafter_options)
         model, draft, placement = states.place_pair(model, draft, placement)
         if isinstance(drafter, str):
             try:
@@ -86,13 +92,13 @@ class Engine:
             raise UserError(f"{names} given beside a built drafter; give its name, or build it so.")
         if isinstance(accept, str):
             accept = _rule(accept)
-        self.model, self.placement = model, placement
+        self.model: Model = model
         self.accept: Any = accept
-        self.drafter, drafter_params = drafter
-        if placement is not None:
-            drafter_params = states.place_drafter(self.drafter, drafter_params, placement.draft)
+        self.drafter, drafter_params = _scheduled(drafter, schedule, model)
+        placed = states.place_drafter(self.drafter, drafter_params, placement)
+        drafter_params, self.placement = placed
         self.params = Params(model.params, drafter_params)
-        self.programs = disjoint.build(placement, model.network, self.drafter, accept)
+        self.programs = disjoint.build(self.placement, model.network, self.drafter, accept)
 
     @property
     def static(self) -> dict[str, Any]:
@@ -129,7 +135,9 @@ class Engine:
             state = jax.block_until_ready(self.begin(batch))
             prefilled = time.perf_counter()
             state = jax.block_until_ready(self.run(state, batch))
+            bridge.raise_faults()  # what separate programs said last
             ended = time.perf_counter()
+        self._remember(state, batch)
         host = hosts.fetch(
             state.replace(cache=None, draft=None, keys=None, history=None, controls=None)
         )
@@ -143,6 +151,15 @@ class Engine:
             compilations=compiled.count,
             lossless=self.accept.lossless,
         )
+
+    def _remember(self, state: DecodeState, batch: Batch) -> None:
+        """Begins the next request where this one's schedule ended, if it says so."""
+        if getattr(getattr(self.drafter, "schedule", None), "persists", False):
+            own = self.params.drafter
+            ended = hosts.fetch(self.programs.drafter_state(state).schedule)[: batch.real]
+            start = np.asarray(ended.mean(), np.float32)
+            place = start if self.placement is None else hosts.put(start, own.start.sharding)
+            self.params = self.params.replace(drafter=own.replace(start=jnp.asarray(place)))
 
     def stream(
         self, prompt: str | Sequence[int], sampling: Sampling | None = None, **controls: Any
@@ -182,18 +199,18 @@ class Engine:
     def begin(self, batch: Batch) -> DecodeState:
         """Takes in the prompts of a batch."""
         params = self.params
-        if isinstance(self.drafter, Simulated):
+        if isinstance(scheduled.inner(self.drafter), Simulated):
             # It replays what plain decoding commits, so that is decoded first.
             where = self.placement
             if where is not None:
                 where = dataclasses.replace(where, kind="shared", draft=where.target, ahead=False)
             plain = Engine(self.model, "none", self.accept, placement=where)
             state = plain.run(plain.begin(batch), batch.without_stops())
-            profile = self.params.drafter.profile
+            profile = scheduled.inner(self.params.drafter).profile
             recording = Recording(profile, state.tokens)
             if self.placement is not None:
                 recording = hosts.rows(recording, self.placement.draft)
-            params = Params(self.model.params, recording)
+            params = params.replace(drafter=scheduled.with_inner(params.drafter, recording))
         return self.programs.start(
             params, batch.prompt(), batch.keys(), batch.controls(self.model), slots=batch.slots
         )
@@ -232,26 +249,11 @@ class Engine:
 
     def check(self, batch: Batch) -> None:
         """Refuses controls that the rule or the drafter cannot honour, by name."""
-        kinds = {kind: name for name, kind in acceptance.RULES.items()}
-        wanted = self.accept.temperature
-        rule = kinds.get(type(self.accept), type(self.accept).__name__)
-        matches = isinstance(self.accept, acceptance.Match)
-        for row in batch.samplings[: batch.real]:
-            hot = row.temperature > 0
-            if (wanted == "zero" and hot) or (wanted == "positive" and not hot):
-                remedy = "temperature 0" if hot else "a temperature above 0"
-                raise UserError(
-                    f"acceptance {rule!r} cannot decode at temperature={row.temperature}; "
-                    f"use {remedy}, or acceptance 'exact'."
-                )
-            if isinstance(self.drafter, Simulated) and hot and not matches:
-                raise UserError(
-                    f"drafter 'simulated' cannot repeat a recording at temperature="
-                    f"{row.temperature} under acceptance {rule!r}; use 'match', or temperature 0."
-                )
+        refuse(batch.samplings[: batch.real], self.drafter, self.accept)
 
     def _raise_faults(self, state: DecodeState) -> None:
         fault = hosts.fetch(state.fault)
+        bridge.raise_faults()  # the programs that asked have ended
         if not fault.any():
             return
         row = int(np.argmax(fault > 0))
@@ -284,6 +286,18 @@ class Engine:
         summary = analysis.summarise(jax.tree.map(lambda x: x[None], statistics))
         completion = Completion(text, tuple(ids), tuple(logprobs), reason, batch.ids[row], summary)
         return completion, statistics
+
+
+def _scheduled(built: tuple[Any, Any], schedule: Any, model: Model) -> tuple[Any, Any]:
+    """Puts a schedule in front of a drafter, if there is one."""
+    if schedule is None:
+        return built
+    try:
+        schedule = schedules.build(schedule) if isinstance(schedule, str) else schedule
+        weights = sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))
+        return scheduled.wrap(built, schedule, weights)
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def _rule(name: str) -> Any:

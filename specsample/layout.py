@@ -4,7 +4,8 @@ Models name the axes of what they compute and know no mesh. A `Layout` maps the 
 one, and holds while a program is traced under `using` it; without one, nothing here does anything.
 
 Axis names in use: `batch` (rows of a batch), `rows` (rows, spread over every device that can have
-one), `heads`, `kv_heads`, `mlp`, `vocab`, and names that no table shards.
+one), `nodes` (those of a tree that a pass runs), `heads`, `kv_heads`, `mlp`, `vocab`, and names
+that no table shards, such as `tree` (nodes as what others attend to).
 """
 
 from __future__ import annotations
@@ -75,12 +76,16 @@ class Layout:
         return NamedSharding(self.mesh, self.spec(names, shape))
 
     def shardings(self, axes: Any, arrays: Any) -> Any:
-        """Of a tree of arrays (or shapes), whose axes `axes` names leaf by leaf."""
+        """Of a tree of arrays (or shapes), whose axes `axes` names leaf by leaf.
+
+        One spec in the place of a whole subtree holds for all its leaves.
+        """
+
+        def below(names, part):
+            return jax.tree.map(lambda x: self.sharding(_padded(names, x.ndim), x.shape), part)
+
         return jax.tree.map(
-            lambda names, leaf: self.sharding(_padded(names, leaf.ndim), leaf.shape),
-            axes,
-            arrays,
-            is_leaf=lambda leaf: isinstance(leaf, PartitionSpec),
+            below, axes, arrays, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec)
         )
 
     @property

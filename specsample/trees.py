@@ -148,6 +148,11 @@ def write(buffer: Array, start: Int[Array, "B"], values: Array, count: Int[Array
     return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(buffer, slots, values)
 
 
+def pad_to(leaf: Array, full: Any) -> Array:
+    """Zeros behind every axis, up to the shape of `full`."""
+    return jnp.pad(leaf, [(0, to - have) for have, to in zip(leaf.shape, full.shape, strict=True)])
+
+
 def clip(tree: TokenTree, depth: Int[Array, "B"]) -> TokenTree:
     """Makes nodes deeper than `depth[b]` ineligible; rows left with no guess shrink to the root.
 
@@ -159,6 +164,37 @@ def clip(tree: TokenTree, depth: Int[Array, "B"]) -> TokenTree:
     some = depth > 0
     size, passes = jnp.where(some, tree.size, 1), jnp.where(some, tree.passes, 0)
     return dataclasses.replace(tree, eligible=tree.eligible & ~deep, size=size, passes=passes)
+
+
+def stop_behind(tree: TokenTree, threshold: Float[Array, "B"]) -> TokenTree:
+    """Makes nodes ineligible that lie below a guess of less probability than `threshold[b]`.
+
+    The guess itself stays: ending a draft *before* a token because of that token is not exact.
+    Needs `tree.law`, in which a guess's probability is looked up.
+    """
+    assert tree.law is not None
+    own = jnp.take_along_axis(tree.law, tree.tokens[..., None], axis=-1)[..., 0]
+    weak = (own < threshold[:, None]) & (jnp.arange(own.shape[1]) > ROOT)[None]
+    above = ancestors(tree.parents) & ~jnp.eye(own.shape[1], dtype=bool)[None]
+    return dataclasses.replace(tree, eligible=tree.eligible & ~(above & weak[:, None]).any(-1))
+
+
+def tighten(tree: TokenTree, passengers: bool = False) -> TokenTree:
+    """Shrinks `size` to the last eligible node, unless others are scored on purpose."""
+    if passengers:
+        return tree
+    index = jnp.arange(tree.tokens.shape[1], dtype=jnp.int32)[None]
+    last = jnp.where(tree.eligible, index, 0).max(-1) + 1
+    return dataclasses.replace(tree, size=jnp.minimum(tree.size, last))
+
+
+def nothing(shape: TokenTree, root: Int[Array, "B"]) -> TokenTree:
+    """The root alone, in a tree of the given shapes."""
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+    batch, nodes = empty.tokens.shape
+    chain = jnp.broadcast_to(jnp.arange(-1, nodes - 1, dtype=jnp.int32), (batch, nodes))
+    tokens = empty.tokens.at[:, ROOT].set(root)
+    return empty.replace(tokens=tokens, parents=chain, size=jnp.ones_like(empty.size))
 
 
 def share(tree: TokenTree) -> TokenTree:
@@ -185,6 +221,54 @@ def share(tree: TokenTree) -> TokenTree:
 
     parents, _ = jax.lax.scan(visit, tree.parents, jnp.arange(1, nodes))
     return dataclasses.replace(tree, parents=parents)
+
+
+def graft(parts: Sequence[TokenTree]) -> TokenTree:
+    """Joins trees at their root (merge-based trees of SpecInfer, 2305.09781, section 4.2).
+
+    Each node keeps the law that its token was drawn from. Point masses among laws become one-hot
+    laws; if there are no laws at all, none are made. Nodes in use come first, in the order of the
+    parts. Where parts repeat a token, `share` lets them have one continuation.
+
+    Args:
+      parts: one or more trees of the same rows, with the same roots.
+    """
+    begins = np.cumsum([0, *[part.tokens.shape[1] - 1 for part in parts[:-1]]])
+
+    def join(pieces):
+        return jnp.concatenate([pieces[0][:, :1], *[piece[:, 1:] for piece in pieces]], axis=1)
+
+    shifted = [
+        jnp.where(part.parents > ROOT, part.parents + int(begin), part.parents)
+        for part, begin in zip(parts, begins, strict=True)
+    ]
+    used = [jnp.arange(part.tokens.shape[1])[None] < part.size[:, None] for part in parts]
+    order = jnp.argsort(~join(used), axis=1, stable=True).astype(jnp.int32)
+    place = jnp.argsort(order, axis=1).astype(jnp.int32)  # where each node has gone
+    parents = rows(join(shifted), order)
+    laws = _laws_of(parts)
+    return share(
+        TokenTree(
+            tokens=rows(join([part.tokens for part in parts]), order),
+            parents=jnp.where(parents > ROOT, rows(place, jnp.maximum(parents, ROOT)), parents),
+            eligible=rows(join([part.eligible & used[i] for i, part in enumerate(parts)]), order),
+            size=sum((part.size - 1 for part in parts), jnp.ones_like(parts[0].size)),
+            passes=sum((part.passes for part in parts), jnp.zeros_like(parts[0].passes)),
+            law=None if laws is None else rows(join(laws), order),
+        )
+    )
+
+
+def _laws_of(parts: Sequence[TokenTree]) -> list[Array] | None:
+    """Of every part; None if all are point masses."""
+    known = [part.law for part in parts if part.law is not None]
+    if not known:
+        return None
+    vocab = known[0].shape[-1]
+    return [
+        jax.nn.one_hot(part.tokens, vocab, dtype=jnp.float32) if part.law is None else part.law
+        for part in parts
+    ]
 
 
 def paths(topology: Topology) -> Sequence[tuple[int, ...]]:

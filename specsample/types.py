@@ -64,6 +64,7 @@ class Commit(struct.PyTreeNode):
     logprobs: Float[Array, "B D+1"] | None = None  # of the raw model, before any control
     tree: TokenTree | None = None  # the scored tree; None for a prompt
     greedy: Int[Array, "B N"] | None = None  # the target's argmax after every node of `tree`
+    laws: Float[Array, "B D+1 V"] | None = None  # what tokens[:, j] follow; only if asked for
 
 
 class Controls(struct.PyTreeNode):
@@ -80,6 +81,7 @@ class Controls(struct.PyTreeNode):
     max_new: Int[Array, "B"]
     eos: Int[Array, "B K"]  # padded with -1
     bias: Float[Array, "B V"] | None = None  # added to the logits; -inf bans
+    confidence: Float[Array, "B"] | None = None  # a draft may end behind a guess it gives less
 
 
 class History(struct.PyTreeNode):

@@ -24,6 +24,27 @@ def test_table_1_of_leviathan(alpha, gamma, ops, speed):
     assert analysis.speedup(alpha, gamma, 0.0) == analysis.expected_tokens(alpha, gamma)
 
 
+def test_the_scaling_law_of_parallel_chains():
+    """Its limits: one chain is Leviathan's, none is plain, many or perfect ones never miss."""
+    law = analysis.expected_tokens_parallel
+    for alpha, gamma in ((0.0, 3), (0.425, 4), (0.8, 5), (1.0, 2)):
+        assert law(alpha, gamma, 1) == pytest.approx(analysis.expected_tokens(alpha, gamma))
+        assert law(alpha, gamma, 0) == 1.0 == law(alpha, 0, 9) == law(0.0, gamma, 9)
+        assert law(1.0, gamma, 3) == gamma + 1 == pytest.approx(law(max(alpha, 0.1), gamma, 10**9))
+        counts = [law(alpha, gamma, branches) for branches in range(6)]
+        assert counts == sorted(counts)
+    published = [round(law(0.425, 4, branches), 2) for branches in (1, 5, 15, 60)]
+    assert published == [1.72, 3.05, 4.04, 4.86]
+
+
+def test_the_scaling_law_counts_the_best_of_independent_chains():
+    rng, alpha, gamma, branches = np.random.default_rng(0), 0.6, 3, 4
+    right = rng.random((20_000, branches, gamma)) < alpha
+    best = np.cumprod(right, axis=-1).sum(-1).max(-1)
+    expected = analysis.expected_tokens_parallel(alpha, gamma, branches)
+    assert 1 + best.mean() == pytest.approx(expected, abs=0.03)
+
+
 @pytest.mark.parametrize(
     ("alpha", "gamma", "c", "speed"),
     [(0.75, 7, 0.02, 3.16), (0.80, 7, 0.04, 3.25), (0.82, 7, 0.11, 2.50), (0.53, 5, 0.02, 1.89)],

@@ -21,6 +21,7 @@ Key = tuple[str, str]  # scope and full name of a configurable, as in gin's own 
 MACRO = "gin.macro"
 _WIDE = 10_000  # gin breaks lines at this width, and draws rulers as wide
 _BY_GIN = "\n  In call to configurable"  # how gin begins what it adds to messages
+_ALIASES = {"INFER_OUTPUT_DIR": "OUTPUT_DIR"}  # what T5X calls it
 _HINT = " (a text needs quotes of its own: --gin.NAME='\"text\"')"
 
 
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def expand(argv: Sequence[str]) -> list[str]:
-    """Turns `--gin.NAME=VALUE` into `--gin_bindings=NAME = VALUE`.
+    """Turns `--gin.NAME=VALUE` into `--gin_bindings=NAME = VALUE`; T5X's INFER_OUTPUT_DIR is ours.
 
     Raises:
       UserError: there is no value.
@@ -60,7 +61,7 @@ def expand(argv: Sequence[str]) -> list[str]:
             name, equals, value = argument.removeprefix("--gin.").partition("=")
             if not (name.strip() and equals and value.strip()):
                 raise UserError(f"{argument} has no value; write --gin.{name or 'NAME'}=VALUE.")
-            argument = f"--gin_bindings={name} = {value}"
+            argument = f"--gin_bindings={_ALIASES.get(name, name)} = {value}"
         expanded.append(argument)
     return expanded
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from specsample.cli import _output
@@ -42,7 +43,7 @@ def compare(
         pairs = [(name, rule) for name in names for rule in chosen]
         for done, (name, rule) in enumerate(pairs):
             update(done, len(pairs))
-            result = specsample.Engine(model, name, rule, draft).generate(
+            result = specsample.Engine(model, _drafter(name, model, plain), rule, draft).generate(
                 _PROMPTS, max_new_tokens=_TOKENS
             )
             compared = [
@@ -61,3 +62,22 @@ def compare(
                 }
             )
     return found
+
+
+def _drafter(name: str, model: Any, plain: Sequence[Any]) -> Any:
+    """A drafter's name; where it needs a store, the drafter with one of some of the texts."""
+    if name not in ("retrieval", "ngram"):
+        return name
+    import numpy as np
+
+    from specsample.datastores import katz, store
+    from specsample.drafters import ngram, retrieval
+
+    vocab = model.network.vocab
+    texts = [np.array((*one.prompt_ids, *one.ids)) for one in plain]
+    texts = [text[: 3 * len(text) // 4] for text in texts]  # and then the step is a plain one
+    if name == "retrieval":
+        return retrieval.Retrieval(store.temporary([t.tolist() for t in texts], vocab)), ()
+    counts = katz.Counts(3, vocab)
+    counts.add(texts)
+    return ngram.NGram(), ngram.on_device(counts.table(), vocab)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import ast
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specsample.cli import _output
-from specsample.drafters import NAMES, WITH_DRAFT_MODEL
+from specsample.drafters import NAMES, SCHEDULES, uses_draft_model
 from specsample.errors import UserError
 
 DEFAULT = "smollm2-135m"
@@ -39,6 +39,18 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         default="exact",
         help="which guesses survive: exact, longest, match, or lossy: "
         "topk, typical, lenient (%(default)s)",
+    )
+    parser.add_argument(
+        "--schedule",
+        choices=SCHEDULES,
+        help="how far each step drafts: %(choices)s (always as far as the drafter goes)",
+    )
+    parser.add_argument(
+        "--schedule_option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the schedule; repeatable",
     )
     parser.add_argument("--gamma", type=int, help="most tokens to draft in a step")
     parser.add_argument(
@@ -91,10 +103,13 @@ def engine(args: argparse.Namespace, placement: Any = None) -> Any:
     if args.accept not in RULES:  # before a model is fetched and loaded
         raise UserError(f"unknown acceptance {args.accept!r}; choose from {', '.join(RULES)}.")
     chosen = options(args.drafter, args.drafter_option, args.gamma)
+    scheduled = schedule(args)
     model = load(args.model, args.dtype)
     draft = None if args.draft_model is None else load(args.draft_model, args.dtype)
-    made = specsample.Engine(model, args.drafter, args.accept, draft, placement, **chosen)
-    if args.drafter in WITH_DRAFT_MODEL and draft is None:
+    made = specsample.Engine(
+        model, args.drafter, args.accept, draft, placement, scheduled, **chosen
+    )
+    if draft is None and uses_draft_model(args.drafter, **chosen):
         _output.warn(
             f"drafter {args.drafter!r} without --draft_model drafts with the target itself: every "
             "guess is right, and none is cheaper than a token of the target."
@@ -104,28 +119,67 @@ def engine(args: argparse.Namespace, placement: Any = None) -> Any:
     return made
 
 
+def keep(engine: Any) -> None:
+    """Saves what the drafter has learnt, if it has a file; what was decoded stands either way."""
+    from specsample import drafters
+
+    try:
+        drafters.keep(engine.drafter)
+    except UserError as error:
+        _output.warn(str(error))
+
+
 def options(drafter: str, given: Sequence[str], gamma: int | None = None) -> dict[str, Any]:
-    """Options of a drafter from `NAME=VALUE`, checked by name; values are Python literals.
+    """Options of a drafter from `NAME=VALUE`, checked by name; values are literals, or texts.
 
     Raises:
       UserError: no value, or no such option.
     """
     chosen: dict[str, Any] = {} if gamma is None else {"gamma": gamma}
-    for entry in given:
-        name, equals, value = entry.partition("=")
-        if not equals:
-            raise UserError(f"--drafter_option {entry!r} has no value; write NAME=VALUE.")
-        try:
-            chosen[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError) as error:
-            raise UserError(
-                f"--drafter_option {entry!r}: write a number, True, False or a tuple as value."
-            ) from error
-    if chosen:
+    if chosen or given:
         from specsample.drafters import options_of
 
         known = options_of(drafter)
+        chosen |= dict(_option(entry, known) for entry in given)
         for name in chosen.keys() - known.keys():
             has = f"it has: {', '.join(known)}" if known else "it has no options at all"
             raise UserError(f"drafter {drafter!r} has no option {name!r}; {has}.")
     return chosen
+
+
+def schedule(args: argparse.Namespace) -> Any:
+    """The schedule that the options of `add_method` name, if any.
+
+    Raises:
+      UserError: options without a schedule, or some that it has not got.
+    """
+    if args.schedule is None:
+        if args.schedule_option:
+            raise UserError("--schedule_option needs --schedule NAME.")
+        return None
+    from specsample import schedules
+
+    texts = {"curve": ""}  # a file may be named in its place
+    given = dict(_option(entry, texts, "schedule") for entry in args.schedule_option)
+    try:
+        return schedules.build(args.schedule, **given)
+    except ValueError as error:
+        raise UserError(f"{error}.") from error
+
+
+def _option(entry: str, defaults: Mapping[str, Any], of: str = "drafter") -> tuple[str, Any]:
+    """The name and the value of one option."""
+    name, equals, value = entry.partition("=")
+    if not equals:
+        raise UserError(f"--{of}_option {entry!r} has no value; write NAME=VALUE.")
+    text = isinstance(defaults.get(name), str)
+    try:
+        read = ast.literal_eval(value)
+        # A folder may have a number as its name.
+        return name, value if text and isinstance(read, int | float) else read
+    except (ValueError, SyntaxError) as error:
+        if text:
+            return name, value
+        raise UserError(
+            f"--{of}_option {entry!r}: write a number, True, False or a tuple as value."
+        ) from error

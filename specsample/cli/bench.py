@@ -24,20 +24,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figures", metavar="NAME,...", help=f"only these of {FIGURES}")
     parser.add_argument(
         "--preset",
-        choices=("accelerator", "translation"),
+        choices=("accelerator", "translation", "methods"),
         help="'accelerator': a 7B target and a wide-shallow draft with made-up weights on one TPU "
         "or GPU, in under 6 minutes; no figure above, and no model, is asked for. 'translation': "
         "an encoder-decoder --model with every --draft_model over draft lengths and temperatures, "
-        "on a --task that has references",
+        "on a --task that has references. 'methods': every --method beside plain decoding on a "
+        "--task, greedy and sampled",
     )
     parser.add_argument(
         "--draft_model", action="append", default=[], help="of --preset translation; repeatable"
     )
     parser.add_argument(
-        "--task", help="of --preset translation, as MIXTURE_OR_TASK_NAME (parallel_en_de)"
+        "--method",
+        action="append",
+        default=[],
+        metavar="'DRAFTER OPTION=VALUE ...'",
+        help="of --preset methods; repeatable. schedule=NAME puts a schedule in front, warm=True "
+        "fills its store with answers to other prompts first",
+    )
+    parser.add_argument(
+        "--task",
+        help="of --preset translation (parallel_en_de) or methods (humaneval), as "
+        "MIXTURE_OR_TASK_NAME",
     )
     parser.add_argument("--data_dir", help="folder of the task's data")
-    parser.add_argument("--split", help="part of the task's data (test)")
+    parser.add_argument("--split", help="part of the task's data; of --preset methods several, A,B")
+    parser.add_argument("--prompts", type=int, help="of --preset methods, of every part (8)")
+    parser.add_argument("--tokens", type=int, help="of --preset methods, of an answer (128)")
     parser.add_argument(
         "--quick", action="store_true", help="a rough look: few rounds, prompts and tokens"
     )
@@ -50,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
         return _accelerator(args)
     if args.preset == "translation":
         return _translation(args)
-    _refuse(args, ("draft_model", "task", "data_dir", "split"), "without --preset translation")
+    if args.preset == "methods":
+        return _methods(args)
+    _refuse(args, _PARTS, "without a --preset that takes it")
     from rich.console import Console
 
     from specsample.bench import report, suite
@@ -69,8 +84,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _accelerator(args: argparse.Namespace) -> int:
-    others = ("model", "figures", "dtype", "draft_model", "task", "data_dir", "split")
-    _refuse(args, others, "beside --preset accelerator, which has models and figures of its own")
+    _refuse(
+        args,
+        ("model", "figures", "dtype", *_PARTS),
+        "beside --preset accelerator, which has models and figures of its own",
+    )
     from rich.console import Console
 
     from specsample.bench import accelerator, accelerator_report
@@ -90,7 +108,8 @@ def _translation(args: argparse.Namespace) -> int:
     from specsample.bench import translation, translation_report
     from specsample.tasks import registry
 
-    _refuse(args, ("figures",), "beside --preset translation, which has figures of its own")
+    others = ("figures", "method", "prompts", "tokens")
+    _refuse(args, others, "beside --preset translation, which has figures of its own")
     if not args.model or not args.draft_model:
         raise UserError("--preset translation needs --model and one --draft_model or more.")
     task = registry.load(args.task or "parallel_en_de", split=args.split, data_dir=args.data_dir)
@@ -104,6 +123,39 @@ def _translation(args: argparse.Namespace) -> int:
         Console().print(table)
     _output.write_json(args.json, result)
     return 0
+
+
+def _methods(args: argparse.Namespace) -> int:
+    import dataclasses
+
+    from rich.console import Console
+
+    from specsample.bench import methods, methods_report
+    from specsample.tasks import registry
+
+    _refuse(args, ("figures", "draft_model"), "beside --preset methods, which has --method")
+    chosen = [methods.parse(text) for text in args.method or methods.DEFAULT]
+    plan = methods.QUICK if args.quick else methods.Plan()
+    given = {"prompts": args.prompts, "tokens": args.tokens}
+    for name, value in given.items():
+        if value is not None and value < 1:
+            raise UserError(f"--{name} {value}; it must be 1 or more.")
+    plan = dataclasses.replace(plan, **{name: n for name, n in given.items() if n is not None})
+    tasks = []
+    for split in args.split.split(",") if args.split else [None]:
+        task = registry.load(args.task or "humaneval", split=split, data_dir=args.data_dir)
+        tasks.append(dataclasses.replace(task, name=split or task.name))
+    model = _models.load(args.model or _models.DEFAULT, args.dtype)
+    with _output.status("measuring") as say:
+        result = methods.run(model, chosen, tasks, plan, say)
+    _warn_if_busy(result)
+    for table in methods_report.tables(result):
+        Console().print(table)
+    _output.write_json(args.json, result)
+    return 0
+
+
+_PARTS = ("draft_model", "method", "task", "data_dir", "split", "prompts", "tokens")
 
 
 def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:

@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     # Ids may come from a prompt's frame; a plain prompt stays text, for models without tokenizer.
     ids = [encode(engine.model, text, chat or args.chat) for text, chat in examples]
     record = _one(engine, ids[0], sampling, args) if args.stream else _all(engine, ids, sampling)
+    _models.keep(engine)
     about = {
         "model": args.model,
         "draft_model": args.draft_model,

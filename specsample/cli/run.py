@@ -5,7 +5,8 @@
 Run files are found by name from any directory. Macros that all of them read: MODEL, DRAFT_MODEL,
 CHECKPOINT_PATH, DRAFT_CHECKPOINT_PATH, VOCABULARY, DRAFTER, ACCEPTANCE, SAMPLING, PLACEMENT,
 MIXTURE_OR_TASK_NAME, DATA_DIR, SPLIT, TASK_FEATURE_LENGTHS, TRUNCATE_INPUTS, METRICS, BATCH_SIZE,
-SEEDS, NUM_DECODES, NUM_EXAMPLES and OUTPUT_DIR. What is bound and never read is an error.
+SEEDS, NUM_DECODES, NUM_EXAMPLES and OUTPUT_DIR (or INFER_OUTPUT_DIR). What is bound and never read
+is an error.
 """
 
 from __future__ import annotations

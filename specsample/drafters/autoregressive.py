@@ -7,8 +7,10 @@ expansion (2305.09781) is a branching topology.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
@@ -18,6 +20,8 @@ from specsample import sampling, trees
 from specsample.models.model import Model
 from specsample.trees import Topology
 from specsample.types import Commit, Prompt, TokenTree
+
+_WIDTHS = (4, 8, 16, 32)  # passes of an adaptive update that are worth a compilation each
 
 
 class AutoregressiveState(struct.PyTreeNode):
@@ -37,10 +41,14 @@ class Autoregressive:
     Attributes:
       network: the draft model; a static `protocols.Target` that also has `extend` and `project`.
       topology: the tree; a chain of gamma in the original papers.
+      adaptive: leaves out passes that no row has a use for, each of which is then a conditional;
+        for schedules, see `scheduled`.
     """
 
     network: Any
     topology: Topology = Topology.chain(4)
+    adaptive: bool = False
+    defers: ClassVar[bool] = True  # several commits may be told at once
     taps: ClassVar[tuple[int, ...]] = ()
     harvests: ClassVar[bool] = False
 
@@ -63,6 +71,11 @@ class Autoregressive:
     @property
     def context(self) -> int:
         return self.network.context
+
+    @property
+    def confident(self) -> bool:
+        """Whether a draft may end where the draft model doubts it: chains may."""
+        return self.depth == self.nodes - 1
 
     def param_axes(self):
         """Logical axes of the draft model's parameters."""
@@ -88,6 +101,7 @@ class Autoregressive:
         law = jnp.zeros((batch, self.nodes, vocab), jnp.float32)
         fresh = self.network.zeros(batch, self.nodes)
         logits, level = state.logits[:, None], np.array([0])
+        passes, going = jnp.full(batch, min(1, self.depth), jnp.int32), jnp.ones(batch, bool)
         for depth in range(1, self.depth + 1):
             children = np.flatnonzero(self.topology.depths == depth)
             above = logits[:, np.searchsorted(level, parents[children])]
@@ -98,13 +112,36 @@ class Autoregressive:
                 seen = jnp.broadcast_to(visible[children], (batch, len(children), self.nodes))
                 depths = jnp.full((batch, len(children)), depth - 1, jnp.int32)
                 nodes = tuple(int(child) for child in children)
-                scores = self.network.extend(
-                    params, state.cache, fresh, guesses, nodes, depths, seen
+                going = going & self._goes_on(depth, guesses, laws, controls, room)
+                passes = passes + going.astype(jnp.int32)
+                extend = functools.partial(
+                    self.network.extend, params, state.cache, fresh, guesses, nodes, depths, seen
                 )
-                logits, fresh = scores.logits, scores.fresh
+                logits, fresh = self._pass(extend, fresh, going)
             level = children
-        tree = self.topology.tree(tokens, law, passes=self.depth)
+        tree = self.topology.tree(tokens, law).replace(passes=passes)
         return tree if self.depth == self.nodes - 1 else trees.share(tree)
+
+    def _goes_on(self, depth: int, guesses, laws, controls, room):
+        """Rows for which guesses below this level can count."""
+        going = room > depth
+        if self.confident and controls.confidence is not None:
+            own = jnp.take_along_axis(laws, guesses[..., None], axis=-1)[..., 0]
+            going = going & (own >= controls.confidence[:, None]).all(-1)
+        return going if self.adaptive else jnp.ones_like(going)
+
+    def _pass(self, extend, fresh, going):
+        """One level of the draft model; left out, if it may be, where no row goes on."""
+
+        def run():
+            scores = extend()
+            return scores.logits, scores.fresh
+
+        def skip():
+            logits, _ = jax.eval_shape(run)
+            return jnp.zeros(logits.shape, logits.dtype), fresh
+
+        return jax.lax.cond(going.any(), run, skip) if self.adaptive else run()
 
     def _choose(self, logits, children, uniforms, controls):
         """Tokens of one level, and the laws that they are drawn from."""
@@ -122,16 +159,35 @@ class Autoregressive:
 
     def update(self, params, state: AutoregressiveState, commit: Commit) -> AutoregressiveState:
         """Feeds what was committed in one pass, the guesses that were right among it."""
-        tree = trees.chain(commit.tokens)
-        top = (self.network.layers,)
-        scores = self.network.score(params, state.cache, tree, top)
         batch, width = commit.tokens.shape
+        read = functools.partial(self._read, params, state.cache, commit)
+        if self.adaptive:
+            sizes = [0, *[size for size in _WIDTHS if size < width], width]
+            which = sum((commit.count.max() > size).astype(jnp.int32) for size in sizes[:-1])
+            fresh, logits = jax.lax.switch(which, [functools.partial(read, n) for n in sizes])
+        else:
+            fresh, logits = read(width)
         path = jnp.broadcast_to(jnp.arange(width, dtype=jnp.int32), (batch, width))
-        cache = self.network.commit(state.cache, scores.fresh, path, commit.count)
-        last = trees.rows(scores.features, jnp.maximum(commit.count - 1, 0)[:, None])
-        logits = self.network.project(params, last[:, :, 0])[:, 0]
+        cache = self.network.commit(state.cache, fresh, path, commit.count)
         logits = jnp.where((commit.count > 0)[:, None], logits, state.logits)
         return AutoregressiveState(cache, logits)
+
+    def _read(self, params, cache, commit: Commit, size: int):
+        """What the first `size` tokens of a commit leave: for the cache, and the last logits."""
+        width = commit.tokens.shape[1]
+
+        def run(size):
+            tree = trees.chain(commit.tokens[:, :size])
+            scores = self.network.score(params, cache, tree, (self.network.layers,))
+            last = trees.rows(scores.features, jnp.maximum(commit.count - 1, 0)[:, None])
+            return scores.fresh, self.network.project(params, last[:, :, 0])[:, 0]
+
+        if size == width:
+            return run(size)
+        shape = jax.eval_shape(functools.partial(run, width))
+        if not size:
+            return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+        return jax.tree.map(trees.pad_to, run(size), shape)
 
 
 def _by_rank(logits: Float[Array, "B M V"], ranks: np.ndarray):

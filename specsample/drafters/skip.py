@@ -37,15 +37,27 @@ def build(
       ValueError: if gamma or branching is out of range or a layer does not exist.
     """
     trees.require_guesses("gamma", gamma)
+    model = smaller(target, layers)
+    topology = Topology.branching(*branching) if branching else Topology.chain(gamma)
+    return Autoregressive(model.network, topology), model.params
+
+
+def smaller(target: Model, layers: tuple[int, ...] = ()) -> Model:
+    """The target with the named layers only; two thirds of them by default.
+
+    Raises:
+      ValueError: a layer does not exist, or they do not ascend.
+    """
     config = target.network.config
     layers = tuple(layers) or default_layers(config.layers)
     outside = [layer for layer in layers if not 0 <= layer < config.layers]
     if outside or list(layers) != sorted(set(layers)):
         raise ValueError(f"layers must ascend within 0..{config.layers - 1}, got {layers}")
-    smaller = dataclasses.replace(config, layers=len(layers))
-    network = dataclasses.replace(target.network, config=smaller)
-    topology = Topology.branching(*branching) if branching else Topology.chain(gamma)
-    return Autoregressive(network, topology), select(target.params, layers, config.scanned)
+    network = dataclasses.replace(
+        target.network, config=dataclasses.replace(config, layers=len(layers))
+    )
+    params = select(target.params, layers, config.scanned)
+    return dataclasses.replace(target, network=network, params=params)
 
 
 def default_layers(layers: int) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ from specsample.models.layers import STREAM, bias, dense, partitioned
 # Finite, so that a row with nothing visible in a segment makes zeros and not NaN.
 MASKED = -1e30
 QUERIES = ("batch", "kv_heads", "group", "nodes", "head_dim")
-PANEL = ("batch", "kv_heads", "nodes", "head_dim")
+PANEL = ("batch", "kv_heads", "tree", "head_dim")  # of all nodes, which every node may see
 
 
 class View(struct.PyTreeNode):

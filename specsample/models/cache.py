@@ -28,7 +28,7 @@ from specsample.layout import on_every_device
 # Logical axes, behind the layers of a scanned model.
 KEYS = ("batch", "kv_heads", "head_dim", "slots")
 VALUES = ("batch", "kv_heads", "slots", "head_dim")
-FRESH = ("batch", "kv_heads", "nodes", "head_dim")
+FRESH = ("batch", "kv_heads", "tree", "head_dim")
 FIRST_PANEL = 256  # slots that attention reads without asking for the length
 
 

@@ -243,7 +243,7 @@ def score_whole_tree(
 ) -> Scores:
     """Runs all nodes at once through `extend` of a model that has it, as `Target.score` wants."""
     batch, nodes = tree.tokens.shape
-    visible = trees.ancestors(tree.parents)
+    visible = constrain(trees.ancestors(tree.parents), ("batch", "tree", "tree"))
     depths = jnp.sum(visible, -1, dtype=jnp.int32) - 1
     every = tuple(range(nodes))
     fresh = model.zeros(batch, nodes)

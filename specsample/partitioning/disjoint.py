@@ -97,6 +97,10 @@ class Programs:
             raise ValueError("ahead=True needs a drafter that learns from tokens alone")
         if placement.ahead and drafter.depth != drafter.nodes - 1:
             raise ValueError("ahead=True needs a drafter of chains; its guesses may not branch")
+        if placement.ahead and getattr(drafter, "schedule", None) is not None:
+            raise ValueError("ahead=True drafts to a fixed depth; leave the schedule out")
+        if placement.ahead and getattr(drafter, "remembers", False):
+            raise ValueError("ahead=True needs a drafter that can forget wrong guesses; a trie not")
         if placement.ahead and not drafter.depth:
             raise ValueError("ahead=True needs a drafter that guesses something")
         self.placement, self.traffic = placement, Traffic()
@@ -138,6 +142,10 @@ class Programs:
     def step(self, params: Params, state: DecodeState) -> tuple[DecodeState, Commit]:
         """As `decoding.step`."""
         return self._advance(params, state)
+
+    def drafter_state(self, state: DecodeState) -> Any:
+        """The drafter's own part of a state."""
+        return state.draft.state
 
     def _advance(self, params: Params, state: DecodeState) -> tuple[DecodeState, Commit]:
         draft, guess = state.draft, None

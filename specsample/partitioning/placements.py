@@ -43,14 +43,18 @@ class Shared:
     Attributes:
       mesh: sizes of `data`, `replica` and `model`; -1 takes the devices that are left.
       draft_table: how the drafter's parameters are cut, a name of `tables.TABLES`.
+      table: how the target's computation is cut; "nodes" spreads the nodes of a tree, and the
+        tokens of a prompt, over `replica`. Widths that it does not divide stay whole.
     """
 
     mesh: Shape = (("model", -1),)
     draft_table: str = "tensor"
+    table: str = "tensor"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mesh", meshes.sizes("mesh", self.mesh))
         _check_table(self.draft_table)
+        _check_table(self.table, "table")
 
     def resolve(self, devices: Sequence[Any]) -> Placement:
         """Uses all `devices`.
@@ -60,7 +64,7 @@ class Shared:
         """
         shape = meshes.resolve("mesh", self.mesh, len(devices))
         mesh = meshes.mesh_of(meshes.arrange(shape, devices))
-        target = Layout(mesh, TABLES["tensor"])
+        target = Layout(mesh, TABLES[self.table])
         return Placement("shared", target, Layout(mesh, TABLES[self.draft_table]))
 
 
@@ -173,6 +177,6 @@ class Disjoint:
         return tuple(free[:needed])
 
 
-def _check_table(name: str) -> None:
+def _check_table(name: str, label: str = "draft_table") -> None:
     if name not in TABLES:
-        raise UserError(f"draft_table={name!r}; choose from {', '.join(TABLES)}.")
+        raise UserError(f"{label}={name!r}; choose from {', '.join(TABLES)}.")

@@ -121,6 +121,10 @@ class Single:
         """Up to `steps` steps; the state is donated."""
         return generate(params, state, np.int32(steps), accept=self._accept, **self._pair)
 
+    def drafter_state(self, state: DecodeState) -> Any:
+        """The drafter's own part of a state."""
+        return state.draft
+
     def step(self, params: Params, state: DecodeState) -> tuple[DecodeState, Commit]:
         """One step; the state is donated."""
         return step(params, state, accept=self._accept, **self._pair)

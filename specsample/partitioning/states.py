@@ -77,11 +77,42 @@ def _cuts(layout: Layout) -> bool:
     return any(name == "kv_heads" for name, _ in layout.rules)
 
 
-def place_drafter(drafter: Any, params: Any, layout: Layout) -> Any:
-    """A drafter's parameters on a mesh: cut as it says (`param_axes`), else whole everywhere."""
+def place_drafter(
+    drafter: Any, params: Any, placement: Placement | None
+) -> tuple[Any, Placement | None]:
+    """A drafter's parameters where a placement wants them, and the placement that fits it.
+
+    They are cut as it says (`param_axes`), else whole everywhere. A drafter that asks the host and
+    has no model computes nothing that a mesh of its own could speed up; where that is another mesh
+    of the target's devices it takes the target's, since JAX compiles no question to the host into a
+    program of two meshes.
+
+    Raises:
+      UserError: a drafter that asks the host and has models too, reshaped.
+    """
+    if placement is None:
+        return params, None
     axes = getattr(drafter, "param_axes", None)
+    if placement.kind == "reshaped" and asks_host(drafter):
+        if axes is not None:
+            raise UserError(
+                "placement 'reshaped': a drafter that asks the host and has models too cannot be "
+                "compiled for two meshes; use Shared or Disjoint."
+            )
+        placement = dataclasses.replace(placement, draft=placement.target)
+    layout = placement.draft
     places = layout.replicated if axes is None else layout.shardings(axes(), params)
-    return hosts.put(params, places)
+    return hosts.put(params, places), placement
+
+
+def asks_host(drafter: Any) -> bool:
+    """Whether a drafter, or one that it is made of, asks the host (`datastores.bridge`)."""
+    if isinstance(drafter, tuple):
+        return any(map(asks_host, drafter))
+    if not dataclasses.is_dataclass(drafter):
+        return False
+    parts = (getattr(drafter, field.name) for field in dataclasses.fields(drafter))
+    return getattr(drafter, "asks", False) or any(map(asks_host, parts))
 
 
 def constrain(state: Any) -> Any:

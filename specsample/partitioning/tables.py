@@ -4,6 +4,9 @@ Tensor parallelism as Megatron has it (Shoeybi et al., 2019, https://arxiv.org/a
 heads and MLP are cut over `model`, so that a layer ends in two all-reduces; the vocabulary is cut
 likewise. Rows of the batch go over `data`. Acceptance gives every device that can have one a row
 of its own, and keeps laws whole, so that its scan over nodes needs no collective.
+
+`nodes` is the parallelism of lookahead decoding (Fu et al., 2024, https://arxiv.org/abs/2402.02057):
+the nodes of a tree are dealt out over `replica`, and every part of it has the model and the cache.
 """
 
 from __future__ import annotations
@@ -20,5 +23,6 @@ TENSOR: Rules = (
     ("vocab", ("model",)),
 )
 REPLICATED: Rules = ROWS
+NODES: Rules = tuple((dict(TENSOR) | {"rows": ("data",), "nodes": ("replica",)}).items())
 
-TABLES = {"tensor": TENSOR, "replicated": REPLICATED}
+TABLES = {"tensor": TENSOR, "replicated": REPLICATED, "nodes": NODES}

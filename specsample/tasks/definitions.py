@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from specsample.checkpoints.pieces import byte_table
@@ -75,6 +75,11 @@ class Definition:
         """
         backend = self._backend if parse else self._literal
         return backend.encode(text, add_special_tokens=False).ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Turns many texts into ids, names of control tokens taken as text."""
+        encoded = self._literal.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [one.ids for one in encoded]
 
     def fingerprint(self) -> str:
         """Equal for two vocabularies if their ids mean the same."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 
+from specsample import drafters
 from specsample.engine import Engine
 from specsample.errors import UserError
 from specsample.models.model import Model
@@ -37,6 +38,7 @@ def run(
     output_dir: str,
     *,
     placement: Callable[[], Any] | None = None,
+    schedule: Callable[[], Any] | None = None,
     batch_size: int = 1,
     seeds: Sequence[int] = (0,),
     num_decodes: int = 1,
@@ -53,6 +55,7 @@ def run(
       task: loads the task, as `registry.load` does.
       output_dir: the folder; see `records`.
       placement: makes a `partitioning` placement over all devices; None is one device.
+      schedule: makes a schedule of `schedules`; None drafts as far as the drafter goes.
       batch_size: rows at a time; no output depends on it.
       seeds: each decodes all prompts.
       num_decodes: completions of a prompt and seed.
@@ -70,7 +73,7 @@ def run(
     _check(controls, batch_size, seeds, num_decodes, placement)
     chosen = task()
     note, controls = _obstacle(chosen), _completed(controls, chosen)
-    engine = _engine(*models.load(placement, chosen.tokenizer), drafter, acceptance)
+    engine = _engine(*models.load(placement, chosen.tokenizer), drafter, acceptance, schedule)
     jobs = work.plan(engine, chosen, controls, seeds, num_decodes)
     with contextlib.ExitStack() as stack:
         folder = _on_first(lambda: _open(stack, output_dir, configuration, jobs))
@@ -83,9 +86,7 @@ def run(
             progress(min(begin + batch_size, len(jobs)), len(jobs))
         summary = totals.describe(engine, chosen.name, len(chosen.examples))
         if folder is not None:
-            summary |= totals.summarise(folder.records)
-            summary |= _quality(note, chosen, jobs, folder.records)
-            folder.finish(summary)
+            summary |= _finish(folder, summary, engine, note, chosen, jobs)
     return summary | {"output_dir": output_dir, "resumed": resumed}
 
 
@@ -150,17 +151,18 @@ def _completed(controls: Sampling, task: Task) -> Sampling:
     return dataclasses.replace(controls, stop=controls.stop or task.stop, max_new_tokens=length)
 
 
-def _engine(model, draft, placement, drafter, acceptance) -> Engine:
+def _engine(model, draft, placement, drafter, acceptance, schedule) -> Engine:
     try:
         built, rule = drafter(model, draft), acceptance()
+        chosen = None if schedule is None else schedule()
     except ValueError as error:
         raise UserError(str(error)) from error
     # Whatever is configured comes in here, texts in place of numbers among it.
     except TypeError as error:
         raise UserError(
-            f"an option of DRAFTER or ACCEPTANCE is of a wrong kind: {error}"
+            f"an option of DRAFTER, ACCEPTANCE or SCHEDULE is of a wrong kind: {error}"
         ) from error
-    return Engine(model, built, rule, placement=placement)
+    return Engine(model, built, rule, placement=placement, schedule=chosen)
 
 
 def _obstacle(task: Task) -> str:
@@ -169,6 +171,18 @@ def _obstacle(task: Task) -> str:
     if note and hosts.first():
         warnings.warn(f"answers will not be scored: {note}.", stacklevel=3)
     return note
+
+
+def _finish(folder: Folder, summary, engine: Engine, note: str, task: Task, jobs) -> dict[str, Any]:
+    """Totals and scores, written down; and what the drafter has learnt, if it has a file."""
+    try:
+        drafters.keep(engine.drafter)
+    except UserError as error:  # what was decoded stands either way
+        warnings.warn(str(error), stacklevel=3)
+    found = summary | totals.summarise(folder.records)
+    found |= _quality(note, task, jobs, folder.records)
+    folder.finish(found)
+    return found
 
 
 def _quality(note: str, task: Task, jobs, records) -> dict[str, Any]:

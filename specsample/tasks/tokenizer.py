@@ -117,6 +117,16 @@ class Tokenizer:
             return opening + ids
         return ids
 
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Turns documents into ids: plain text, without an opening, on all cores if that is known.
+
+        Raises:
+          UserError: As `encode`.
+        """
+        if isinstance(self._codec, Definition):
+            return self._codec.encode_batch(texts)
+        return [self.encode(text, special=False, parse=False) for text in texts]
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Turns ids into text.
 

@@ -40,7 +40,7 @@ class Pair:
 
     Attributes:
       target, drafter: static.
-      accept: the rule in question.
+      accept: the rule in question; None where nothing but drafts is looked at.
       among: rules that share one compiled program with `accept`, or nothing.
       axes: of the rows in a state; see `rows.batch_axes`.
     """
@@ -101,6 +101,13 @@ def _observe(params, state, noise, which, *, target, drafter, rules) -> Seen:
     after, _ = decoding.advance(params, state, noise, target=target, drafter=drafter, accept=accept)
     accepted = after.statistics.accepted - state.statistics.accepted
     return Seen(tree, trees.depths(tree.parents), probs, accepted, after)
+
+
+@functools.partial(
+    jax.jit, static_argnames=("target", "drafter"), compiler_options=COMPILER_OPTIONS
+)
+def _draft(params, state, noise, *, target, drafter) -> TokenTree:
+    return decoding.propose(params, state, noise, target=target, drafter=drafter)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,6 +180,8 @@ def cells_of_laws(laws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
       laws: `[R, M, V]`.
     """
     laws = laws.astype(np.float64)
+    broken = ~np.isfinite(laws).all(-1) | (laws.sum(-1) <= 0)  # as in `cells_of_law`
+    laws = np.where(broken[..., None], np.eye(1, laws.shape[-1]), laws)
     upto = np.cumsum(laws, -1) / laws.sum(-1, keepdims=True)
     cuts = np.sort(upto.reshape(len(laws), -1), -1)
     cuts = np.concatenate([np.zeros((len(laws), 1)), cuts], -1)
@@ -181,14 +190,14 @@ def cells_of_laws(laws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run(pair: Pair, params: Params, states: DecodeState, branches: Branches, *wanted: str):
-    """Runs `decoding.advance` on every branch.
+    """Runs `decoding.advance` on every branch; without a rule, `decoding.propose` alone.
 
     Args:
       pair: what to run.
       params: of both.
       states: from `rows.to_front`; without keys, since all noise is given.
       branches: of these states.
-      *wanted: names of fields of `Seen`.
+      *wanted: names of fields of `Seen`; without a rule there is the tree.
 
     Returns:
       The wanted fields, on the host, a row a branch.
@@ -200,15 +209,12 @@ def run(pair: Pair, params: Params, states: DecodeState, branches: Branches, *wa
         state = jax.tree.map(lambda x, at=chunk.origin: x[at], states)
         state = rows.from_front(state, pair.axes)
         noise = sampling.Noise(*map(jnp.asarray, (chunk.draft, chunk.accept, chunk.token)))
-        seen = _observe(
-            params,
-            state,
-            noise,
-            pair.which,
-            target=pair.target,
-            drafter=pair.drafter,
-            rules=pair.rules,
-        )
+        roles = {"target": pair.target, "drafter": pair.drafter}
+        if pair.accept is None:
+            unseen: Any = None
+            seen = Seen(_draft(params, state, noise, **roles), unseen, unseen, unseen, unseen)
+        else:
+            seen = _observe(params, state, noise, pair.which, rules=pair.rules, **roles)
         real = min(ROWS, len(branches.origin) - begin)
         if "after" in wanted:
             seen = dataclasses.replace(seen, after=rows.to_front(seen.after, pair.axes))

@@ -16,11 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from specsample import acceptance, sampling
-from specsample.drafters import skip
+from specsample.datastores import katz, store
+from specsample.drafters import ngram, skip, trie
 from specsample.drafters.autoregressive import Autoregressive
+from specsample.drafters.lookahead import Lookahead
 from specsample.drafters.lookup import Lookup
+from specsample.drafters.merged import Merged
+from specsample.drafters.ngram import NGram
 from specsample.drafters.none import NoDraft
+from specsample.drafters.retrieval import Retrieval
 from specsample.drafters.simulated import Recording, Simulated, profile_of
+from specsample.drafters.staged import Staged
 from specsample.models.config import DecoderConfig, EncoderDecoderConfig
 from specsample.models.encoder_decoder import EncoderDecoder
 from specsample.models.model import Model
@@ -178,6 +184,71 @@ def _lookup() -> tuple[Subject, ...]:
     return (on_table("n-grams", Lookup(gamma=2, longest=3, shortest=1)),)
 
 
+def _lookahead() -> tuple[Subject, ...]:
+    """After a prompt whose last token was followed by three pairs, two of which begin alike."""
+    drafter = Lookahead(window=2, ngram=3, guesses=3)
+    return (on_table("window and prompt", drafter, prompt=(1, 0, 2, 1, 2, 2, 1, 2, 0, 1)),)
+
+
+def _trie() -> tuple[Subject, ...]:
+    """Warm: outputs and the prompt both have something to say."""
+    drafter, number = trie.build(decoding_length=3, branch_length=2)
+    drafter.store.put((1, 0, 0, 1, 2, 2, 1, 0), 8, 2)
+    return (on_table("prompt and outputs", drafter, number),)
+
+
+def _ngram() -> tuple[Subject, ...]:
+    """A trigram table that has some contexts of the prompt, and backs off from others."""
+    counts = katz.Counts(3, VOCAB)
+    counts.add([np.array(text) for text in ([0, 1, 2, 0, 1, 1], [1, 2, 2], [2, 0], [0, 1, 2], [1])])
+    return (on_table("trigrams", NGram(2), ngram.on_device(counts.table(), VOCAB)),)
+
+
+def _retrieval() -> tuple[Subject, ...]:
+    """A store with matches of several lengths, whose continuations make trees and end early."""
+    documents = ([2, 0, 1, 2, 2], [0, 1, 2, 0], [0, 1, 0], [1, 2, 1], [2, 1, 0, 0, 2], [1, 1, 1])
+    drafter = Retrieval(store.temporary(documents, VOCAB), 4, 1, 5000, length=2, choices=3)
+    return (on_table("suffixes", drafter),)
+
+
+def _chain(gamma: int) -> Autoregressive:
+    return Autoregressive(TABLE, Topology.chain(gamma))
+
+
+def _merged() -> tuple[Subject, ...]:
+    """Point masses beside laws, and three models whose guesses often are the same."""
+    target, drafts = target_laws()["smooth"], draft_laws()
+    lookup = Lookup(gamma=2, longest=3, shortest=1, brief=1)
+    mixed = {name: Params(target, ((), drafts[name])) for name in ("other", "zeros", "nan")}
+    models = {
+        "three": (drafts["other"], drafts["uniform"], draft_laws(seed=2)["other"]),
+        "twins": (drafts["other"],) * 3,
+        "target": (target, drafts["one-hot"], target),
+    }
+    several = {name: Params(target, params) for name, params in models.items()}
+    return (
+        Subject("lookup and chain", TABLE, Merged((lookup, _chain(2))), mixed),
+        Subject("three chains", TABLE, Merged((_chain(1), _chain(2), _chain(1))), several),
+    )
+
+
+def _staged() -> tuple[Subject, ...]:
+    """A lookup, a model or a whole further storey below the draft model."""
+    target, drafts = target_laws()["smooth"], draft_laws()
+    third = draft_laws(seed=2)["other"]
+    lookup = Lookup(gamma=1, longest=3, shortest=1)
+    names = "other", "zeros", "one-hot", "nan"
+    alone = {name: Params(target, Params(drafts[name], ())) for name in names}
+    three = {name: Params(target, Params(drafts[name], third)) for name in ("other", "zeros")}
+    three["same"] = Params(target, Params(target, third))
+    deep = {"other": Params(target, Params(drafts["other"], Params(third, ())))}
+    return (
+        Subject("over a lookup", TABLE, Staged(TABLE, lookup, 2), alone),
+        Subject("over a chain", TABLE, Staged(TABLE, _chain(1), 2), three),
+        Subject("two storeys", TABLE, Staged(TABLE, Staged(TABLE, lookup, 1), 2), deep),
+    )
+
+
 def _simulated() -> tuple[Subject, ...]:
     profile = (0.75, 0.5)
     logits = np.asarray(target_laws()["smooth"]["logits"])
@@ -194,5 +265,11 @@ CASES: Mapping[str, Callable[[], tuple[Subject, ...]]] = {
     "autoregressive": _autoregressive,
     "skip": _skip,
     "lookup": _lookup,
+    "lookahead": _lookahead,
+    "merged": _merged,
+    "ngram": _ngram,
+    "retrieval": _retrieval,
     "simulated": _simulated,
+    "staged": _staged,
+    "trie": _trie,
 }

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specsample.drafters.merged import Merged
+from specsample.drafters.staged import Staged
 from specsample.types import DecodeState, Params
 from specsample.verification.branches import (
     COMPILER_OPTIONS,
@@ -19,6 +21,9 @@ from specsample.verification.branches import (
     cells_of_laws,
     run,
 )
+from specsample.verification.rows import batch_axes, from_front, to_front
+
+WEIGHT_TOLERANCE = 2e-5  # of what a loop drafts; cells that are too narrow are lost
 
 
 class LawMismatch(Exception):
@@ -32,12 +37,17 @@ def split_draft(
 
     Node `i` of a tree with laws is drawn with uniform `i - 1` from `law[i]`. A drafter of point
     masses may use uniforms in its own way: `breaks` holds, for each, where its guess changes.
+    Drafters that are made of others are taken apart into them.
 
     Raises:
       LawMismatch: if a token is not the one that its law gives.
     """
     if not pair.drafter.draws:
         return branches
+    if isinstance(pair.drafter, Merged):
+        return _split_parts(pair, params, states, branches)
+    if isinstance(pair.drafter, Staged):
+        return _split_loop(pair, params, states, branches)
     [tree] = run(pair, params, states, branches, "tree")
     if tree.law is None:
         for column, points in enumerate(breaks):
@@ -75,8 +85,11 @@ def check_draws(pair: Pair, params: Params, states: DecodeState, branches: Branc
     Raises:
       LawMismatch: if a token is not the one that its law gives.
     """
-    if not pair.drafter.draws:
-        return 0
+    if not pair.drafter.draws or isinstance(pair.drafter, Staged):
+        return 0  # what a loop draws was weighed when it was split
+    if isinstance(pair.drafter, Merged):
+        parts = _parts(pair, params, states, branches)
+        return sum(check_draws(*part) for part, _ in parts)
     [tree] = run(pair, params, states, branches, "tree")
     if tree.law is None:
         return 0
@@ -104,6 +117,95 @@ def _compare(pair, tree, node, expected, free):
             f"{pair.drafter}: node {node} drew {tree.tokens[wrong, node][0]} where the law that it"
             f" reports, {tree.law[wrong, node][0]}, gives {expected[wrong][0]}"
         )
+
+
+def _parts(pair, params, states, branches):
+    """For each part of a merged drafter: what to draft with it alone, and where its uniforms are.
+
+    A branch is a row of its own there, so that refined ones tell by their origin what they refine.
+    """
+    rows = jax.tree.map(lambda x: x[branches.origin], states)
+    index, begin = np.arange(len(branches.origin)), 0
+    for number, part in enumerate(pair.drafter.parts):
+        axes = dataclasses.replace(pair.axes, draft=pair.axes.draft.parts[number])
+        own = dataclasses.replace(rows, draft=rows.draft.parts[number])
+        at = slice(begin, begin + part.draws)
+        begin += part.draws
+        none = np.zeros((len(index), part.nodes), np.float32)
+        alone = Branches(index, branches.weight, branches.draft[:, at], none, none)
+        of_part = Params(params.target, params.drafter[number])
+        yield (Pair(pair.target, part, None, (), axes), of_part, own, alone), at
+
+
+def _split_parts(pair, params, states, branches):
+    """For merged drafters: their parts draw independently, each with uniforms of its own."""
+    for number in range(len(pair.drafter.parts)):
+        part, at = list(_parts(pair, params, states, branches))[number]
+        finer = split_draft(*part)
+        branches = branches.take(finer.origin)
+        draft = branches.draft.copy()
+        draft[:, at] = finer.draft
+        branches = dataclasses.replace(branches, weight=finer.weight, draft=draft)
+    return branches
+
+
+def _split_loop(pair, params, states, branches):
+    """For staged drafters: the steps of their inner loop, split as those of any loop.
+
+    Branches that drafted the same tokens and left the same inner state are one from then on.
+    """
+    drafter, params_inside = pair.drafter, params.drafter
+    rows = from_front(jax.tree.map(lambda x: x[branches.origin], states), pair.axes)
+    room = jnp.full(len(branches.origin), drafter.gamma, jnp.int32)
+    begun = drafter.begin(jax.tree.map(jnp.asarray, rows.draft), rows.controls, room)
+    axes = batch_axes(params_inside, begun, drafter.draft, drafter.inner)
+    inside = Pair(drafter.draft, drafter.inner, drafter.accept, (), axes)
+    inner, owner = to_front(begun, axes), np.arange(len(branches.origin))
+    weight, uniforms = branches.weight, branches.draft
+    while True:
+        on = (inner.history.generated < drafter.gamma) & (inner.finish == 0)
+        if not on.any():
+            break
+        rest = np.flatnonzero(~on)
+        cells = Branches.whole(weight, drafter.inner).take(np.flatnonzero(on))
+        cells = split_draft(inside, params_inside, inner, cells)
+        cells = split_verdict(inside, params_inside, inner, cells)
+        [after] = run(inside, params_inside, inner, cells, "after")
+        drawn = uniforms[cells.origin]
+        columns = drafter.columns(jnp.asarray(inner.history.generated[cells.origin]))
+        for column, values in zip(columns, (cells.draft, cells.accept, cells.token), strict=True):
+            drawn[np.arange(len(drawn))[:, None], np.asarray(column)] = values
+        index = np.concatenate([rest, cells.origin])
+        uniforms = np.concatenate([uniforms[rest], drawn])
+        weight = np.concatenate([weight[rest], cells.weight])
+        inner = jax.tree.map(lambda x, y, at=rest: np.concatenate([x[at], y]), inner, after)
+        silent = jax.tree.map(np.zeros_like, (inner.logprobs, inner.statistics))
+        inner = dataclasses.replace(inner, logprobs=silent[0], statistics=silent[1])
+        first, group = distinct(owner[index], *jax.tree.leaves(inner))
+        weight, owner = np.bincount(group, weight, len(first)), owner[index][first]
+        inner, uniforms = jax.tree.map(lambda x, at=first: x[at], (inner, uniforms))
+    finer = dataclasses.replace(branches.take(owner), weight=weight, draft=uniforms)
+    _weigh(pair, params, states, branches, finer, owner)
+    return finer
+
+
+def _weigh(pair, params, states, branches, finer, owner) -> None:
+    """Compares how often a loop drafts each token, after all before it, with the law it reports."""
+    [tree] = run(pair, params, states, finer, "tree")
+    above = branches.weight[owner]
+    for node in range(1, pair.drafter.nodes):
+        first, group = distinct(owner, tree.tokens[:, 1 : node + 1])
+        weight = np.bincount(group, finer.weight, len(first))[group]
+        token = tree.tokens[:, node]
+        law = tree.law[np.arange(len(token)), node, token].astype(np.float64)
+        known = tree.eligible[:, node] & np.isfinite(tree.law[:, node]).all(-1)
+        wrong = known & (np.abs(weight - above * law) > WEIGHT_TOLERANCE * branches.weight[owner])
+        if wrong.any():
+            raise LawMismatch(
+                f"{pair.drafter}: node {node} is {token[wrong][0]} with a chance of "
+                f"{(weight / above)[wrong][0]} where the law that it reports gives {law[wrong][0]}"
+            )
+        above = weight
 
 
 def split_verdict(pair: Pair, params: Params, states: DecodeState, branches: Branches) -> Branches:

@@ -39,6 +39,23 @@ def test_a_stream_is_the_same_text_with_origins(call, models, plain, tmp_path):
     assert len(kinds) == 8 and set(kinds) <= {"drafted", "corrected", "bonus"}
 
 
+def test_what_a_drafter_has_learnt_is_kept_in_its_file(call, models, plain, tmp_path):
+    def passes(store):
+        outcome = call(
+            "generate", "--model", models / "target", "--prompt", PROMPT, "--max_new_tokens", 8,
+            "--drafter", "trie", "--drafter_option", f"store={store}", "--json", "out.json",
+        )  # fmt: skip
+        assert (outcome.status, outcome.out) == (0, plain.text + "\n")
+        counters = json.loads((tmp_path / "out.json").read_text())["summary"]["counters"]
+        return counters["target_passes"], outcome.err
+
+    cold, _ = passes("learnt")
+    warm, _ = passes("learnt")
+    assert warm < cold and (tmp_path / "learnt").is_file()
+    lost, said = passes("none/learnt")
+    assert lost == cold and said.count("none/learnt' cannot be written") == 1
+
+
 def test_a_lossy_rule_is_announced(call, models, tmp_path):
     outcome = call(
         "generate", "--model", models / "target", "--prompt", PROMPT, "--max_new_tokens", 4,

@@ -75,6 +75,7 @@ def test_gin_bindings_have_a_short_form():
         "--x",
         "--gin_bindings=b.c = 'd=e'",
     ]
+    assert _gin.expand(["--gin.INFER_OUTPUT_DIR='x'"]) == ["--gin_bindings=OUTPUT_DIR = 'x'"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG])

@@ -12,10 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from specsample import acceptance, sampling
+from specsample.datastores import katz, store
+from specsample.drafters import ngram, trie
 from specsample.drafters.autoregressive import Autoregressive
+from specsample.drafters.lookahead import Lookahead
 from specsample.drafters.lookup import Lookup
+from specsample.drafters.merged import Merged
 from specsample.drafters.none import NoDraft
+from specsample.drafters.retrieval import Retrieval
 from specsample.drafters.simulated import Recording, Simulated, profile_of
+from specsample.drafters.staged import Staged
 from specsample.models.table import TableModel
 from specsample.trees import Topology
 from specsample.types import Params, Prompt
@@ -112,13 +118,54 @@ def _tape():
     return Recording(profile_of(0.9, 0.5, 0.5), tape)
 
 
+def _store():
+    """What the target says by itself, greedily and not, cut into documents."""
+    return store.temporary(_texts(), VOCAB)
+
+
+def _table():
+    """N-grams of the same."""
+    counts = katz.Counts(3, VOCAB)
+    counts.add([np.array(text) for text in _texts()])
+    return ngram.on_device(counts.table(), VOCAB)
+
+
+def _texts():
+    texts = [row[i : i + 9] for row in PROMPTS for i in (0, 4) if row[i:]]
+    logits = np.asarray(WEIGHTS["logits"])
+    for text in texts:
+        while len(text) < 14:
+            last = logits[(VOCAB, *text)[-2], text[-1]] if len(text) > 1 else logits[-1, text[-1]]
+            text.append(int(np.argsort(last)[-1 - len(text) % 2]))
+    return texts
+
+
+# The last part cannot follow as far as the others.
+MERGED = Merged(
+    (
+        Lookup(gamma=2, brief=1, longest=2, shortest=1),
+        Autoregressive(TARGET, Topology.branching(2, 1)),
+        Autoregressive(dataclasses.replace(TARGET, context=12), Topology.chain(1)),
+    )
+)
+# A tree below a chain, below a chain.
+STOREYS = Staged(TARGET, Staged(TARGET, Autoregressive(TARGET, Topology.branching(2, 1)), 2), 3)
+
 # One of each kind, on the larger table; the draft model is good but not perfect.
 DECODERS = {
     "none": lambda: Decoder(NoDraft()),
     "chain": lambda: Decoder(Autoregressive(TARGET, Topology.chain(3)), DRAFT_WEIGHTS),
     "tree": lambda: Decoder(Autoregressive(TARGET, Topology.branching(2, 2)), DRAFT_WEIGHTS),
     "lookup": lambda: Decoder(Lookup(gamma=3, longest=2, shortest=1)),
+    "lookahead": lambda: Decoder(Lookahead(window=3, ngram=3, guesses=2)),
+    "ngram": lambda: Decoder(ngram.NGram(3), _table()),
+    "retrieval": lambda: Decoder(Retrieval(_store(), 4, 1, length=3, choices=7)),
     "simulated": lambda: Decoder(Simulated(3, VOCAB), _tape()),
+    "merged": lambda: Decoder(MERGED, ((), DRAFT_WEIGHTS, WEIGHTS)),
+    "staged": lambda: Decoder(Staged(TARGET, Lookup(2, 2, 2, 1), 3), Params(DRAFT_WEIGHTS, ())),
+    "storeys": lambda: Decoder(STOREYS, Params(DRAFT_WEIGHTS, Params(WEIGHTS, DRAFT_WEIGHTS))),
+    # From the prompt alone: what rows learn from each other makes samples differ, not their law.
+    "trie": lambda: Decoder(*trie.build(decoding_length=5, branch_length=3, mode="input")),
     # A draft model that cannot follow as far as the target: rows outgrow it at every offset.
     "short": lambda: Decoder(
         Autoregressive(dataclasses.replace(TARGET, context=12), Topology.chain(3)), DRAFT_WEIGHTS

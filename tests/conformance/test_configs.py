@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from specsample import schedules
 from specsample.acceptance import RULES
 from specsample.cli import _gin
 from specsample.cli import main as cli
-from specsample.drafters import NAMES
+from specsample.drafters import NAMES, SCHEDULES
 from specsample.tasks import experiment
 from tests.cli import tiny
 
@@ -26,6 +27,8 @@ def model(tmp_path_factory):
 def test_every_name_has_a_file():
     assert {path.stem for path in (CONFIGS / "drafters").glob("*.gin")} == set(NAMES)
     assert {path.stem for path in (CONFIGS / "acceptance").glob("*.gin")} == set(RULES)
+    assert {path.stem for path in (CONFIGS / "schedules").glob("*.gin")} == set(schedules.RULES)
+    assert tuple(schedules.RULES) == SCHEDULES
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -59,7 +62,7 @@ def test_a_run_file_takes_a_step_with_a_tiny_model(name, model, tmp_path, monkey
 
 @pytest.mark.parametrize(
     "part",
-    [f"{kind}/{path.name}" for kind in ("drafters", "acceptance", "tasks")
+    [f"{kind}/{path.name}" for kind in ("drafters", "acceptance", "schedules", "tasks")
      for path in sorted((CONFIGS / kind).glob("*.gin"))],
 )  # fmt: skip
 def test_any_part_can_take_the_place_of_another(part):

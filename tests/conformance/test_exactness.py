@@ -30,7 +30,7 @@ def test_one_step_follows_the_target_exactly(name, rule):
 
 
 @pytest.mark.parametrize("rule", LOSSLESS_RULES, ids=name_of)
-@pytest.mark.parametrize("name", ["autoregressive", "lookup", "simulated"])
+@pytest.mark.parametrize("name", ["autoregressive", "lookup", "lookahead", "simulated"])
 def test_two_steps_follow_the_target_exactly(name, rule):
     trial = trials(name)[0]
     for case, law in trial.laws(rule, steps=2):

@@ -11,20 +11,29 @@ FILES = sorted(ROOT.rglob("*.py"))
 ROWS = [
     "types errors layout",
     "trees sampling analysis",
-    "protocols acceptance",
+    "protocols acceptance schedules",
+    "datastores",
     "accounting prefill decoding",
     "models",
     "drafters",
     "partitioning checkpoints pretrained tasks evaluation training planning verification bench"
-    " launch integrations engine loading options requests completions streaming compilation"
-    " reporting",
+    " launch integrations engine loading options refusals requests completions streaming"
+    " compilation reporting",
     "cli",
 ]
 ROW = {name: row for row, names in enumerate(ROWS) for name in names.split()}
 DECODING, MODELS, DRAFTERS = ROW["decoding"], ROW["models"], ROW["drafters"]
 
 # Drafters that stand on something of their own row, or on the loop.
-DRAFTER_MAY = {"staged": {"decoding"}, "skip": {"drafters.autoregressive"}}
+# `resolve` builds the drafters that another one is made of, by name.
+DRAFTER_MAY = {
+    "merged": {"drafters.axes_of", "drafters.resolve"},
+    "staged": {
+        "decoding", "drafters.NAMES", "drafters.axes_of", "drafters.options_of",
+        "drafters.resolve", "drafters.skip",
+    },
+    "skip": {"drafters.autoregressive"},
+}  # fmt: skip
 
 ONLY_IN_CLI = {"absl", "argparse", "gin"}
 NEVER_AT_IMPORT = {

@@ -8,8 +8,9 @@ from tests.drafters import toys
 
 @pytest.mark.parametrize("name", drafters.NAMES)
 def test_every_name_builds_a_drafter_that_keeps_the_protocol(name):
-    drafter, _ = drafters.build(name, toys.language(), toys.language(seed=1))
-    assert hash(drafter) == hash(drafters.build(name, toys.language(), toys.language(seed=1))[0])
+    parts, needed = (toys.language(), toys.language(seed=1)), toys.needed(name)
+    drafter, _ = drafters.build(name, *parts, **needed)
+    assert hash(drafter) == hash(drafters.build(name, *parts, **needed)[0])
     assert drafter.nodes >= drafter.depth + 1 >= 1
     assert drafter.widths[-1] == drafter.nodes and list(drafter.widths) == sorted(drafter.widths)
     assert drafter.draws >= 0 and isinstance(drafter.taps, tuple)

@@ -1,11 +1,15 @@
 """Toy models and tokenizers, on which a whole decoding loop compiles in a second or two."""
 
+import atexit
 import functools
+import tempfile
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specsample.datastores import katz, suffixes
 from specsample.models.config import DecoderConfig
 from specsample.models.model import Model
 from specsample.models.table import TableModel
@@ -84,6 +88,25 @@ def language(seed=0, config=CONFIG):
 
     params = jax.tree.map(draw, network.abstract_params())
     return Model(f"language-{seed}", network, params, ToyTokenizer(LETTERS[: config.vocab_size]))
+
+
+@functools.cache
+def datastore(kind="datastore", vocab=26):
+    """The folder of a store of random texts, there as long as the tests run."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    rng = np.random.default_rng(0)
+    # Few ids, so that any of their pairs has been seen.
+    texts = [rng.integers(0, min(vocab, 6), 40) for _ in range(4)] + [np.arange(vocab)]
+    build = {"datastore": suffixes.build, "ngram": katz.build}[kind]
+    build(Path(folder.name) / kind, texts, vocab_size=vocab)
+    return str(Path(folder.name) / kind)
+
+
+def needed(name):
+    """Options that a drafter has no defaults for."""
+    kinds = {"retrieval": "datastore", "ngram": "ngram"}
+    return {"datastore": datastore(kinds[name])} if name in kinds else {}
 
 
 def tree_of(parents, tokens, law=None, eligible=None):

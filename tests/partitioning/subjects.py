@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specsample.drafters import WITH_DRAFT_MODEL
 from specsample.engine import Engine
 from specsample.models.config import DecoderConfig
 from specsample.models.model import Model
 from specsample.models.target import LanguageModel
 from specsample.options import Sampling
 from specsample.partitioning import Disjoint, Reshaped, Shared
+from tests.drafters import toys
 
 # A vocabulary that no mesh divides; four key/value heads, which a mesh of eight must copy.
 CONFIG = DecoderConfig(
@@ -29,9 +31,15 @@ GREEDY = [dataclasses.replace(row, temperature=0.0) for row in SAMPLINGS]
 DRAFTERS = {
     "none": {},
     "lookup": {"gamma": 2},
+    "lookahead": {"window": 2, "ngram": 3, "guesses": 2},
     "autoregressive": {"gamma": 2},
     "skip": {"gamma": 1, "layers": (0,)},
+    "merged": {"parts": (("lookup", {"gamma": 2}), ("autoregressive", {"gamma": 2}))},
+    "staged": {"gamma": 2},
+    "retrieval": {"datastore": toys.datastore("datastore", 29), "length": 2, "choices": 3},
+    "ngram": {"datastore": toys.datastore("ngram", 29), "gamma": 2},
     "simulated": {"gamma": 2, "alpha": 0.7},
+    "trie": {"decoding_length": 3, "branch_length": 2},
 }
 
 
@@ -58,7 +66,7 @@ def model(role="target", **changes):
 
 def engine(drafter, placement=None, accept="exact", **options):
     """With the options above, which `options` override."""
-    draft = model("draft") if drafter == "autoregressive" else None
+    draft = model("draft") if drafter in WITH_DRAFT_MODEL else None
     options = DRAFTERS[drafter] | options
     target = model(layers=2) if drafter == "skip" else model()
     return Engine(target, drafter, accept, draft, placement=placement, **options)

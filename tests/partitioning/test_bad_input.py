@@ -47,6 +47,7 @@ def test_heads_that_a_mesh_does_not_divide_are_named():
     [
         ("autoregressive", {"branching": (2, 1)}, "may not branch"),
         ("none", {}, "guesses something"),
+        ("trie", {"variant": "one"}, "can forget wrong guesses"),
     ],
 )
 def test_drafters_that_cannot_draft_ahead_are_refused(drafter, options, message):

@@ -139,8 +139,8 @@ def test_placements_decode_what_one_device_does(drafter, where):
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("where", PLACEMENTS)
 def test_every_placement(drafter, where, greedy):
-    if where == "ahead" and drafter == "none":
-        pytest.skip("drafts nothing that could be drafted ahead")
+    if where == "ahead" and drafter in ("none", "lookahead"):
+        pytest.skip("drafts nothing, or nothing that could be drafted ahead")
     same_as_one_device(drafter, where, greedy)
 
 

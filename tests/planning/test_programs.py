@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from specsample import acceptance
-from specsample.drafters import autoregressive, lookup
+from specsample.drafters import autoregressive, lookahead, lookup
 from specsample.models.config import DecoderConfig, EncoderDecoderConfig
 from specsample.models.encoder_decoder import EncoderDecoder
 from specsample.models.target import LanguageModel
@@ -45,6 +45,31 @@ def test_separate_chips_compile_as_two_programs():
     assert list(found) == ["judge", "follow"]
     assert set(found["judge"].groups) == {4} and set(found["follow"].groups) == {2}
     assert found["judge"].aliased >= made.bytes["target cache"]
+
+
+class OneWidth(lookahead.Lookahead):
+    """Compiles one pass."""
+
+    @property
+    def widths(self):
+        return (self.nodes,)
+
+
+@pytest.mark.slow
+def test_nodes_over_chips_share_keys_and_values_alone():
+    """Two all-gathers a layer; a verdict costs a few numbers and one law, however many nodes."""
+
+    def make(*_):
+        return OneWidth(window=3, ngram=5, guesses=3), ()
+
+    made = setting("v4:2x2x1", Shared({"replica": 4}, table="nodes"), make, vocab_size=8192)
+    [found] = [compiling.compile_program(one, 4, ROOM) for one in programs.whole(made)]
+    assert found.collectives["all-gather"] == 2 * 3
+    assert found.collectives["all-reduce"] < made.drafter.nodes / 2
+    assert set(found.collectives) == {"all-gather", "all-reduce"}
+    moved = [line for line in found.text.splitlines() if " all-" in line]
+    assert any("f32[1,8192]" in line for line in moved)
+    assert not any(f"{made.drafter.nodes},8192]" in line for line in moved)
 
 
 def test_resident_bytes_are_those_of_the_shards():
