@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specsample import acceptance, analysis, completions, drafters, options, schedules
+from specsample import acceptance, analysis, completions, drafters, options
 from specsample.compilation import CompileCounter
 from specsample.completions import Completion, Result
 from specsample.datastores import bridge
@@ -94,7 +94,7 @@ class Engine:
             accept = _rule(accept)
         self.model: Model = model
         self.accept: Any = accept
-        self.drafter, drafter_params = _scheduled(drafter, schedule, model)
+        self.drafter, drafter_params = scheduled.given(drafter, schedule, model.params)
         placed = states.place_drafter(self.drafter, drafter_params, placement)
         drafter_params, self.placement = placed
         self.params = Params(model.params, drafter_params)
@@ -286,18 +286,6 @@ class Engine:
         summary = analysis.summarise(jax.tree.map(lambda x: x[None], statistics))
         completion = Completion(text, tuple(ids), tuple(logprobs), reason, batch.ids[row], summary)
         return completion, statistics
-
-
-def _scheduled(built: tuple[Any, Any], schedule: Any, model: Model) -> tuple[Any, Any]:
-    """Puts a schedule in front of a drafter, if there is one."""
-    if schedule is None:
-        return built
-    try:
-        schedule = schedules.build(schedule) if isinstance(schedule, str) else schedule
-        weights = sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))
-        return scheduled.wrap(built, schedule, weights)
-    except ValueError as error:
-        raise UserError(str(error)) from error
 
 
 def _rule(name: str) -> Any:

@@ -1,5 +1,6 @@
 """Virtual devices, float32 that means it, and no silent broadcasting; shapes are checked."""
 
+import itertools
 import os
 import platform
 from pathlib import Path
@@ -40,11 +41,26 @@ def key() -> jax.Array:
 
 MAPS = Path("/proc/self/maps")
 MANY = 20_000  # memory maps; a process may have 65,530, and every compiled program takes a few
+TOO_MANY = 40_000
+_tests = itertools.count(1)
+
+
+def _let_go(limit: int) -> None:
+    """Forgets compiled programs if they are many: thousands end in a crash, not an error."""
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > limit:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _few_programs():
-    """Lets go of compiled programs now and then: thousands of them end in a crash, not an error."""
+    """Tests of a module share programs, so most are let go between modules."""
     yield
-    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY:
-        jax.clear_caches()
+    _let_go(MANY)
+
+
+@pytest.fixture(autouse=True)
+def _not_too_many_programs():
+    """Some modules make too many by themselves; looking costs time, so not after every test."""
+    yield
+    if next(_tests) % 8 == 0:
+        _let_go(TOO_MANY)

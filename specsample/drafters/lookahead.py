@@ -61,12 +61,20 @@ class Lookahead:
     Guesses are merged into one tree of prefixes, in which no node has two children of one token: a
     point mass that repeats is never accepted, and nodes that are not scored cost nothing.
 
+    The defaults are for a CPU, whose blocks of 4, 8 and 16 tokens cost 1.35, 1.65 and 1.95 plain
+    steps: a window of 4 nodes, and trees of 16 that merging mostly keeps below 8. Greedy texts of
+    SmolLM2-135M (two prompts of 64 tokens each) get 2.5 tokens a step on the task `grounded`, 1.5
+    on HumanEval and 1.2 on `freeform`: by these costs 1.4, .9 and .8 of plain decoding's speed.
+    The method wants a device with arithmetic to spare. On an A100 the authors take (window, ngram,
+    guesses) = (15, 5, 15) for 7 billion parameters, (10, 5, 10) for 13 and (7, 5, 7) for 34.
+
     Attributes:
       window: columns of the window, W.
       ngram: tokens of an n-gram, N; 2 is Jacobi decoding with a memory.
       guesses: most n-grams to try in a step, G; 0 is plain decoding, for nothing that a window
         finds could be tried.
-      from_prompt: begin with the n-grams of the prompt.
+      from_prompt: begin with the n-grams of the prompt; at 2 guesses they take `grounded` from 1.2
+        tokens a step to 2.0, and the other two tasks about nowhere.
     """
 
     window: int = 2

@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from specsample import schedules, trees
+from specsample.errors import UserError
 from specsample.schedules import Outcome, Schedule
 from specsample.types import Commit, Prompt, TokenTree
 
@@ -241,6 +242,26 @@ def wrap(built: tuple[Any, Any], schedule: Schedule, weights: int) -> tuple[Sche
         draft = own / max(1, weights)
     made = Scheduled(drafter, schedule, step_costs(drafter, curve, draft))
     return made, ScheduledParams(params, jnp.float32(-1.0))
+
+
+def given(built: tuple[Any, Any], schedule: Any, target: Any) -> tuple[Any, Any]:
+    """Puts a schedule in front of a drafter, if there is one.
+
+    Args:
+      built: a drafter and its parameters.
+      schedule: a name of `schedules.RULES`, a schedule, or None.
+      target: the target's parameters.
+
+    Raises:
+      UserError: an unknown name, or as `wrap`.
+    """
+    if schedule is None:
+        return built
+    try:
+        schedule = schedules.build(schedule) if isinstance(schedule, str) else schedule
+        return wrap(built, schedule, sum(leaf.nbytes for leaf in jax.tree.leaves(target)))
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def inner(one: Any) -> Any:

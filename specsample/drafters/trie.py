@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -179,23 +179,13 @@ def build(
     Raises:
       ValueError: an option is out of range, or the file is damaged or does not fit.
     """
-    trees.require_guesses("decoding_length", decoding_length)
+    _check(decoding_length, branch_length, max_query_length, single, mode, variant)
     for name, value, least in (
-        ("branch_length", branch_length, 1),
-        ("max_query_length", max_query_length, 1),
-        ("single", single, 0),
         ("tree_nodes", tree_nodes, 2),
         ("total_nodes", total_nodes, 2),
         ("requests", requests, 1),
     ):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool):
-            raise ValueError(f"{name} must be a whole number, got {value!r}")
-        if value < least:
-            raise ValueError(f"{name} must be {least} or more, got {value}")
-    trees.require_guesses("branch_length", branch_length)
-    for name, value, known in (("mode", mode, MODES), ("variant", variant, VARIANTS)):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        _require_count(name, value, least)
     query = Query(decoding_length, branch_length, max_query_length, single, mode, variant)
     kept = TrieStore(
         tree_nodes=tree_nodes, nodes=total_nodes, requests=requests,
@@ -204,6 +194,28 @@ def build(
     if store and os.path.exists(store):
         kept.load(store)
     return Trie(query, kept), jnp.asarray(kept.number, jnp.int32)
+
+
+def _check(decoding_length, branch_length, max_query_length, single, mode, variant) -> None:
+    """Refuses a query that cannot be asked."""
+    trees.require_guesses("decoding_length", decoding_length)
+    for name, value, least in (
+        ("branch_length", branch_length, 1),
+        ("max_query_length", max_query_length, 1),
+        ("single", single, 0),
+    ):
+        _require_count(name, value, least)
+    trees.require_guesses("branch_length", branch_length)
+    for name, value, known in (("mode", mode, MODES), ("variant", variant, VARIANTS)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+
+def _require_count(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be {least} or more, got {value}")
 
 
 def _fingerprint(target: Model | None) -> str:

@@ -1,6 +1,6 @@
 """Meshes of named axes over physical devices.
 
-Axes: `data` (rows of the batch), `replica` (copies that compute the same), `model` (parts of a
+Axes: `data` (rows of the batch), `replica` (copies of a model), `model` (parts of a
 layer). The last one varies fastest, so that its all-reduces run between neighbours.
 """
 

@@ -128,7 +128,7 @@ def test_damage_before_the_end_is_refused(call, refused, argv, tmp_path):
         ({"PROMPTS": 3}, "task=3; it must be a text"),
         ({"OUTPUT_DIR": ""}, "output_dir=''; it must be a text that is not empty"),
         ({"OUTPUT_DIR": 3}, "output_dir=3"),
-        ({"DRAFTER": None}, "DRAFTER or ACCEPTANCE is of a wrong kind"),
+        ({"DRAFTER": None}, "DRAFTER, ACCEPTANCE or SCHEDULE is of a wrong kind"),
         ({"NUM_EXAMPLES": 0}, "num_examples=0"),
         ({"PROMPTS": "humanevil"}, "unknown task 'humanevil'"),
         ({"PROMPTS": "missing.jsonl"}, "missing.jsonl: cannot be read"),

@@ -260,6 +260,16 @@ def test_one_round_halves_counts_and_drops_what_was_met_once():
     assert 1 not in made.trees and 1 not in made.sizes and is_closed(made)
 
 
+def test_no_node_counts_more_than_its_parent_whatever_happens_to_an_open_branch():
+    made = grown([[1, 2, 3], [1, 2, 3], [1, 2]])
+    made.halve(1)  # 3 and 2 become 1 and 1
+    made.grow([1, 2, 3], 1, DEPTH)
+    assert is_closed(made)[1, 2, 3] == 1
+    for _ in range(3):  # as branches of an enumeration tell what they commit
+        made.grow([1, 2, 5], 1, DEPTH)
+    assert is_closed(made)[1, 2, 5] == 1
+
+
 BIG = [70_000, 2**31 - 1, 70_000, 65_536, 4_464, 70_000, 2**31 - 1]  # 70,000 - 2**16 is 4,464
 
 

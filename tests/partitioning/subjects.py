@@ -41,6 +41,8 @@ DRAFTERS = {
     "simulated": {"gamma": 2, "alpha": 0.7},
     "trie": {"decoding_length": 3, "branch_length": 2},
 }
+# Draft nothing, or nothing that could be drafted ahead.
+NEVER_AHEAD = ("none", "lookahead", "merged", "retrieval", "trie")
 
 
 def _weights(network, seed):

@@ -14,7 +14,14 @@ from specsample.models.config import EncoderDecoderConfig
 from specsample.models.encoder_decoder import EncoderDecoder
 from specsample.models.model import Model
 from specsample.options import Sampling
-from tests.partitioning.subjects import DRAFTERS, GREEDY, PLACEMENTS, SAMPLINGS, rule_for
+from tests.partitioning.subjects import (
+    DRAFTERS,
+    GREEDY,
+    NEVER_AHEAD,
+    PLACEMENTS,
+    SAMPLINGS,
+    rule_for,
+)
 
 CONFIG = EncoderDecoderConfig(
     vocab_size=29, width=16, layers=2, heads=8, kv_heads=8, head_dim=4, mlp_dim=24, context=64,
@@ -139,7 +146,7 @@ def test_placements_decode_what_one_device_does(drafter, where):
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("where", PLACEMENTS)
 def test_every_placement(drafter, where, greedy):
-    if where == "ahead" and drafter in ("none", "lookahead"):
+    if where == "ahead" and drafter in NEVER_AHEAD:
         pytest.skip("drafts nothing, or nothing that could be drafted ahead")
     same_as_one_device(drafter, where, greedy)
 

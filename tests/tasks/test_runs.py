@@ -173,7 +173,8 @@ def test_a_score_that_fails_at_the_end_is_a_note(run, monkeypatch):
     assert (summary["quality"], summary["quality_note"]) == (None, "no words")
 
 
-def test_unread_macros_of_t5x_name_ours(run):
-    assert "INFER_OUTPUT_DIR: set, and nothing reads it; did you mean OUTPUT_DIR?" in run(
-        INFER_OUTPUT_DIR="x"
+def test_macros_that_nothing_reads_are_refused(run):
+    assert "OUTPUT_DIRS: set, and nothing reads it; did you mean OUTPUT_DIR?" in run(
+        OUTPUT_DIRS="x"
     )
+    assert "USE_CACHED_TASKS: set, and nothing reads it" in run(USE_CACHED_TASKS=True)
