@@ -223,6 +223,8 @@ def _merged() -> tuple[Subject, ...]:
     models = {
         "three": (drafts["other"], drafts["uniform"], draft_laws(seed=2)["other"]),
         "twins": (drafts["other"],) * 3,
+        # So different from the target that something is left for the last to be wrong about.
+        "late": (drafts["last-only"], drafts["last-only"], drafts["other"]),
         "target": (target, drafts["one-hot"], target),
     }
     several = {name: Params(target, params) for name, params in models.items()}

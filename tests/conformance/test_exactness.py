@@ -86,8 +86,9 @@ def _expected_accepted(params, overlap) -> float:
 
 @pytest.mark.parametrize("name", CASES)
 def test_sampling_the_real_loop_agrees(name):
+    rows = 2048 if name == "trie" else 8192  # the host looks at one row after the other
     for trial in trials(name):
         for rule in (EXACT, MATCH):
-            sampled = trial.sample(rule, rows=8192, seed=1)
+            sampled = trial.sample(rule, rows=rows, seed=1)
             assert sampled.p_value > 1e-4 and sampled.low == 0
         assert trial.loop.traces == 1

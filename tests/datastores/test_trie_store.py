@@ -210,7 +210,8 @@ def test_prompts_vanish_with_their_request_and_outputs_stay():
     second, _ = one_row(store, QUERY, [5, 5], [7])
     assert store.asked(first).at((1, 2), DEPTH) and not store.asked(second).at((1,), DEPTH)
     assert store.step(QUERY, [(second, [4, 1, 2], 1, 0)]) == [([], [])]  # not another's prompt
-    one_row(store, QUERY, [6], [7])
+    one_row(store, QUERY, [9, 8], [7])
+    assert store.outputs.at((8, 7)) is None  # though 8 has been said, here it was asked
     assert store.asked(first) is None and store.asked(second) is not None
     assert store.outputs.at((7, 8, 9))[COUNT] == 1 and store.outputs.at((7,))[COUNT] == 4
     assert len(store.admit(np.zeros((5, 1), np.int32))) == 5  # a batch's own are all kept

@@ -65,7 +65,7 @@ def holding(drafter, guesses, root=7):
         guesses=jnp.asarray([padded], jnp.int32).reshape(1, drafter.guesses, levels),
         known=jnp.asarray([len(guesses)], jnp.int32),
     )
-    return jax.device_get(proposing(drafter)(state, jnp.array([root], jnp.int32)))
+    return proposing(drafter)(state, jnp.array([root], jnp.int32))
 
 
 def paths_of(tree):
@@ -141,7 +141,7 @@ def test_window_and_guesses_do_not_see_each_other():
     before = score(tree)
     for node, heard in ((1, {1, 2, 4, 5}), (4, {4}), (5, {5}), (6, {6, 7}), (9, {9})):
         tokens = np.where(np.arange(drafter.nodes) == node, 0, tree.tokens)
-        other = score(tree.replace(tokens=tokens.astype(np.int32)))
+        other = score(tree.replace(tokens=jnp.asarray(tokens, jnp.int32)))
         assert set(np.flatnonzero(np.asarray(before != other).any(-1)[0])) == heard
 
 

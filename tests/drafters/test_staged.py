@@ -33,7 +33,7 @@ OPTIONS = [
     Sampling(),
     Sampling(temperature=1.0),
     Sampling(temperature=0.6, top_k=2),
-    Sampling(temperature=1.3, top_p=0.8, min_p=0.05),
+    Sampling(temperature=1.3, top_p=0.95, min_p=0.3),
 ]
 TEXTS = [[1, 2, 3, 4], [0], [2, 2, 0], [4, 4, 4, 1]]
 
