@@ -70,7 +70,7 @@ class DecoderConfig:
       tied: whether the embedding is also the head.
       vocab_multiple: the embedding is padded to a multiple of so many rows, which a mesh can cut;
         padding has no token id and no logit.
-      dropout: share of values that training drops, where a random stream `dropout` is given.
+      dropout: share of features that training drops, where a random stream `dropout` is given.
       scanned: one compiled layer, run over stacked parameters; compiles fast, for deep models.
       dtype: of parameters, activations and cache. Attention weights, norms and logits are float32.
 

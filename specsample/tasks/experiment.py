@@ -76,14 +76,10 @@ def run(
     engine = _engine(*models.load(placement, chosen.tokenizer), drafter, acceptance, schedule)
     jobs = work.plan(engine, chosen, controls, seeds, num_decodes)
     with contextlib.ExitStack() as stack:
-        folder = _on_first(lambda: _open(stack, output_dir, configuration, jobs))
-        resumed = hosts.share(0 if folder is None else len(folder.records))
-        progress(resumed, len(jobs))
-        for begin in range(resumed, len(jobs), batch_size):
-            made = work.decode(engine, jobs[begin : begin + batch_size], controls, batch_size)
-            if folder is not None:
-                folder.append(made)
-            progress(min(begin + batch_size, len(jobs)), len(jobs))
+        folder = _on_first(
+            lambda: _open(stack, output_dir, configuration, jobs, engine.model, chosen)
+        )
+        resumed = _decode(engine, chosen, jobs, folder, controls, batch_size, progress)
         summary = totals.describe(engine, chosen.name, len(chosen.examples))
         if folder is not None:
             summary |= _finish(folder, summary, engine, note, chosen, jobs)
@@ -108,11 +104,36 @@ def _on_first(act: Callable[[], Any]) -> Any:
 
 
 def _open(
-    stack: contextlib.ExitStack, output_dir: str, configuration: Callable[[], str], jobs
+    stack: contextlib.ExitStack,
+    output_dir: str,
+    configuration: Callable[[], str],
+    jobs: Sequence[work.Job],
+    model: Model,
+    task: Task,
 ) -> Folder:
     folder = stack.enter_context(Folder(Path(output_dir), configuration()))
-    work.require_same(folder, jobs)
+    work.require_same(folder, jobs, model, task)
     return folder
+
+
+def _decode(engine, task: Task, jobs, folder: Folder | None, controls, batch_size, progress) -> int:
+    """Makes what is missing; returns how much was there."""
+    answers = hosts.share([] if folder is None else _answers(folder, task))
+    resumed = len(answers)
+    progress(resumed, len(jobs))
+    while len(answers) < len(jobs):
+        batch = work.ready(engine.model, task, jobs, answers, batch_size)
+        made = work.decode(engine, batch, controls, batch_size)
+        if folder is not None:
+            folder.append(made)
+        answers += [record["text"] for record in made]
+        progress(len(answers), len(jobs))
+    return resumed
+
+
+def _answers(folder: Folder, task: Task) -> list[str]:
+    """What was answered so far; where no conversation goes on, only how much matters."""
+    return [record["text"] if task.later else "" for record in folder.records]
 
 
 def _check_place(output_dir: Any) -> None:

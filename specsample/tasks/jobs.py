@@ -18,12 +18,13 @@ from specsample.requests import prepare
 from specsample.tasks.prompts import Example, Task, encode_example
 from specsample.tasks.records import Folder
 
-STREAMS = 1 << 20  # decode d of prompt i uses random stream i + d * STREAMS of its seed
+# Decode d of turn t of conversation i uses random stream i + t * TURNS + d * STREAMS of its seed.
+STREAMS, TURNS = 1 << 20, 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One completion to make."""
+    """One completion to make; `ids` are empty as long as they depend on another's answer."""
 
     index: int
     example: Example
@@ -31,6 +32,7 @@ class Job:
     seed: int
     decode: int
     ids: tuple[int, ...]
+    parent: int | None = None  # index of the job whose conversation it goes on with
 
     @property
     def stream(self) -> int:
@@ -67,7 +69,8 @@ def plan(
       UserError: a prompt does not fit the model, or the controls fit neither.
     """
     jobs = list(_jobs(engine.model, task, seeds, num_decodes))
-    _require_fit(engine.model, jobs)
+    _require_fit(engine.model, [job for job in jobs if job.parent is None])
+    _require_room(engine.model, task, jobs[: len(task.examples) + len(task.later)], controls)
     for seed in seeds:
         dataclasses.replace(controls, seed=seed)
     batch = prepare(engine.model, [jobs[0].ids], controls)
@@ -81,8 +84,16 @@ def _jobs(model: Model, task: Task, seeds: Sequence[int], num_decodes: int) -> I
     index = 0
     for seed in seeds:
         for decode in range(num_decodes):
+            asked: dict[str, Job] = {}
             for number, example in enumerate(task.examples):
-                yield Job(index, example, number, seed, decode, ids[number])
+                asked[example.id] = Job(index, example, number, seed, decode, ids[number])
+                yield asked[example.id]
+                index += 1
+            for example in task.later:
+                before = asked[str(example.follows)]
+                number = before.number + TURNS
+                asked[example.id] = Job(index, example, number, seed, decode, (), before.index)
+                yield asked[example.id]
                 index += 1
 
 
@@ -98,15 +109,87 @@ def _require_fit(model: Model, jobs: Sequence[Job]) -> None:
             )
 
 
-def require_same(folder: Folder, jobs: Sequence[Job]) -> None:
+def _require_room(model: Model, task: Task, jobs: Sequence[Job], controls: Sampling) -> None:
+    """Refuses conversations that answers of full length would make too long."""
+    most, limit = model.network.context, task.limits.inputs
+    if model.network.encodes:
+        most = model.network.config.input_context
+    most = most if limit is None else min(most, limit)
+    sizes: dict[int, int] = {}
+    for job in jobs:
+        sizes[job.index] = len(job.ids)
+        if job.parent is None:
+            continue
+        own = len(encode_example(model, task, job.example))
+        sizes[job.index] = sizes[job.parent] + controls.max_new_tokens + own
+        if sizes[job.index] > most:
+            raise UserError(
+                f"prompt {job.example.id!r} goes on with a conversation of up to "
+                f"{sizes[job.index]} tokens, and {most} are allowed; ask for shorter answers."
+            )
+
+
+def ready(
+    model: Model, task: Task, jobs: Sequence[Job], answers: Sequence[str], most: int
+) -> list[Job]:
+    """The next jobs that can be decoded together: those before them have been answered.
+
+    Args:
+      model: whose prompts they are.
+      task: that they belong to.
+      jobs: all there are.
+      answers: to the first of them.
+      most: how many.
+
+    Raises:
+      UserError: a conversation has become longer than the model can hold.
+    """
+    batch = []
+    for job in jobs[len(answers) : len(answers) + most]:
+        if job.parent is not None and job.parent >= len(answers):
+            break
+        batch.append(resolve(model, task, jobs, job, answers))
+    _require_fit(model, batch)
+    return batch
+
+
+def resolve(model: Model, task: Task, jobs: Sequence[Job], job: Job, answers: Sequence[str]) -> Job:
+    """A job with its ids.
+
+    Args:
+      model: whose prompts they are.
+      task: that the job belongs to.
+      jobs: all there are.
+      job: one of them.
+      answers: to the first of them; the job's parent is among them.
+    """
+    if job.parent is None:
+        return job
+    history, index = [], job.parent
+    while index is not None:
+        history.append((jobs[index].example.prompt, answers[index]))
+        index = jobs[index].parent
+    ids = encode_example(model, task, job.example, history[::-1])
+    return dataclasses.replace(job, ids=ids)
+
+
+def require_same(folder: Folder, jobs: Sequence[Job], model: Model, task: Task) -> None:
     """Refuses a folder whose records are of other jobs.
+
+    Args:
+      folder: opened.
+      jobs: that are to be done.
+      model: whose prompts they are.
+      task: that they belong to.
 
     Raises:
       UserError: there are too many, or one differs; says in what.
     """
     if len(folder.records) > len(jobs):
         raise UserError(f"{folder.path}: holds {len(folder.records)} records for {len(jobs)} jobs.")
-    for record, job in zip(folder.records, jobs, strict=False):
+    answers = [record["text"] for record in folder.records]
+    for record, bare in zip(folder.records, jobs, strict=False):
+        job = resolve(model, task, jobs, bare, answers)
         for name, value in job.identity.items():
             if record.get(name) != value:
                 raise UserError(

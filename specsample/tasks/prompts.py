@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from specsample.errors import UserError
 from specsample.models.model import Model
+
+Turn = tuple[str, str]  # what was asked, and what was answered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +25,7 @@ class Example:
       ids: of `inputs`, in the vocabulary of the task; None if it has none of its own.
       reference: what an answer is compared with: a text, a list of texts of equal right, or a
         problem that comes with its test. None if there is nothing.
+      follows: id of the example whose conversation this goes on with, once that is answered.
     """
 
     id: str
@@ -29,6 +34,7 @@ class Example:
     inputs: str | None = None
     ids: tuple[int, ...] | None = None
     reference: Any = None
+    follows: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Task:
       limits: of lengths.
       tokenizer: of the task itself, if it comes with one; for models that have none.
       decoders_lack: why a model without an encoder cannot be given this task; empty if it can.
+      later: further turns of conversations, each behind the one that it follows.
     """
 
     name: str
@@ -67,15 +74,19 @@ class Task:
     limits: Limits = Limits()
     tokenizer: Any = None
     decoders_lack: str = ""
+    later: tuple[Example, ...] = ()
 
 
-def encode(model: Model, prompt: str, chat: bool = False) -> tuple[int, ...]:
+def encode(
+    model: Model, prompt: str, chat: bool = False, history: Sequence[Turn] = ()
+) -> tuple[int, ...]:
     """Turns a prompt into what the model is given: for an encoder, with an end of sequence.
 
     Args:
       model: with a tokenizer, and with a chat template if `chat`.
       prompt: any text.
       chat: whether to frame the text as a user's turn.
+      history: turns before it; lines of plain text where nothing is framed.
 
     Raises:
       UserError: the model lacks what is needed.
@@ -85,12 +96,18 @@ def encode(model: Model, prompt: str, chat: bool = False) -> tuple[int, ...]:
     if chat:
         if model.chat is None:
             raise UserError(f"model {model.name!r} has no chat template; give plain prompts.")
-        prompt = model.chat.render([{"role": "user", "content": prompt}])
+        roles, said = ("user", "assistant"), [*itertools.chain(*history), prompt]
+        pairs = zip(itertools.cycle(roles), said, strict=False)
+        prompt = model.chat.render([{"role": role, "content": text} for role, text in pairs])
+    else:
+        prompt = "\n".join([*itertools.chain(*history), prompt])
     ids = tuple(model.tokenizer.encode(prompt))
     return (*ids, *model.tokenizer.eos_ids[:1]) if model.network.encodes else ids
 
 
-def encode_example(model: Model, task: Task, example: Example) -> tuple[int, ...]:
+def encode_example(
+    model: Model, task: Task, example: Example, history: Sequence[Turn] = ()
+) -> tuple[int, ...]:
     """Turns an example into what the model is given, within the task's limits.
 
     A prompt that is cut keeps its beginning before an encoder, and its end otherwise: that is where
@@ -100,13 +117,14 @@ def encode_example(model: Model, task: Task, example: Example) -> tuple[int, ...
       model: with a tokenizer.
       task: that the example belongs to.
       example: to be encoded.
+      history: of the conversation that it goes on with.
 
     Raises:
       UserError: the model lacks what is needed, or the prompt is longer than allowed.
     """
     if task.decoders_lack and not model.network.encodes:
         raise UserError(task.decoders_lack)
-    ids, limit = _encode(model, task, example), task.limits.inputs
+    ids, limit = _encode(model, task, example, history), task.limits.inputs
     if limit is None or len(ids) <= limit:
         return ids
     if not task.limits.truncate:
@@ -127,7 +145,7 @@ def encode_example(model: Model, task: Task, example: Example) -> tuple[int, ...
     return (*begin, *ids[len(ids) - limit + len(begin) :])
 
 
-def _encode(model: Model, task: Task, example: Example) -> tuple[int, ...]:
+def _encode(model: Model, task: Task, example: Example, history: Sequence[Turn]) -> tuple[int, ...]:
     encodes = model.network.encodes
     ids = example.ids
     if ids is not None and _same(task.tokenizer, model.tokenizer):
@@ -135,9 +153,10 @@ def _encode(model: Model, task: Task, example: Example) -> tuple[int, ...]:
         # What a decoder is to go on with has not ended.
         return ids if encodes or ids[-1] not in eos_ids else ids[:-1]
     if not encodes:
-        return encode(model, example.prompt, example.chat)
+        return encode(model, example.prompt, example.chat, history)
     # Models with an encoder know no frames of conversations.
-    return encode(model, example.prompt if example.inputs is None else example.inputs)
+    text = example.prompt if example.inputs is None else example.inputs
+    return encode(model, text, history=history)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -64,12 +64,14 @@ def measure(task: Task, jobs: Sequence[Job], records: Sequence[dict[str, Any]]) 
       `quality`, by metric, as `specsample.evaluation.metrics.evaluate` says; None where that was
       not possible, and `quality_note`, which says why.
     """
+    # Later turns of conversations have no references.
+    first = [pair for pair in zip(records, jobs, strict=True) if pair[1].parent is None]
     try:
         quality = metrics.evaluate(
             task.metrics,
-            [record["text"] for record in records],
-            [job.example.reference for job in jobs],
-            Bootstrap([job.example.id for job in jobs]),
+            [record["text"] for record, _ in first],
+            [job.example.reference for _, job in first],
+            Bootstrap([job.example.id for _, job in first]),
         )
     except UserError as error:  # hours of decoding are not to be lost for it
         return unmeasured(str(error))

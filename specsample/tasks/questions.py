@@ -1,7 +1,7 @@
 """Questions of MT-Bench (2306.05685) and Spec-Bench (2401.07851), from their `question.jsonl`.
 
-MT-Bench's questions are the first 80 of Spec-Bench's. Of a conversation, the first turn is asked:
-later ones depend on the answers.
+MT-Bench's questions are the first 80 of Spec-Bench's, and have two turns: the second is asked with
+the first and its answer before it.
 """
 
 from __future__ import annotations
@@ -47,31 +47,35 @@ def load(wanted: Wanted) -> Task:
         )
     found = []
     for number, line in enumerate(storage.read_lines(path), 1):
-        category, example = _question(f"{path}, line {number}", line)
+        category, turns = _question(f"{path}, line {number}", line)
         if wanted.name == "spec_bench" or category in MT_BENCH:
-            found.append((category, example))
+            found.append((category, turns))
     kinds = list(dict.fromkeys(category for category, _ in found))
     if wanted.split is not None and wanted.split not in kinds:
         raise UserError(
             f"{path}: there is no category {wanted.split!r}; choose from {', '.join(kinds)}."
         )
-    chosen = [one for category, one in found if wanted.split in (None, category)]
-    checked = sources.checked(path, chosen[: wanted.limit])
+    chosen = [turns for category, turns in found if wanted.split in (None, category)]
+    checked = sources.checked(path, [turns[0] for turns in chosen[: wanted.limit]])
+    later = tuple(turn for turns in chosen[: wanted.limit] for turn in turns[1:])
     metrics = METRICS.get(wanted.split or "", ())
-    return Task(wanted.name, checked, metrics=metrics)
+    return Task(wanted.name, checked, metrics=metrics, later=later)
 
 
-def _question(where: str, line: str) -> tuple[str, Example]:
+def _question(where: str, line: str) -> tuple[str, list[Example]]:
+    """A category, and the turns of a conversation."""
     try:
         entry: Any = json.loads(line)
         name, category, turns = entry["question_id"], entry["category"], entry["turns"]
         references = entry.get("reference") or [None]
-        example = Example(str(name), turns[0], True, reference=references[0] or None)
+        asked = [Example(str(name), turns[0], True, reference=references[0] or None)]
+        for number, turn in enumerate(turns[1:], 2):
+            asked.append(Example(f"{name}, turn {number}", turn, True, follows=asked[-1].id))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise UserError(
             f"{where}: a question has 'question_id', 'category' and 'turns' ({error!r:.80}); fetch "
             "the file again."
         ) from error
-    if not isinstance(category, str) or not isinstance(example.prompt, str):
-        raise UserError(f"{where}: 'category' and the first of 'turns' must be texts.")
-    return category, example
+    if not isinstance(category, str) or not all(isinstance(one.prompt, str) for one in asked):
+        raise UserError(f"{where}: 'category' and all 'turns' must be texts.")
+    return category, asked

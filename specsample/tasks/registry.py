@@ -19,7 +19,7 @@ from specsample.tasks import (
     summaries,
     translation,
 )
-from specsample.tasks.prompts import Limits, Task
+from specsample.tasks.prompts import Example, Limits, Task
 from specsample.tasks.sources import Wanted
 
 # Tasks that bring their examples with them.
@@ -91,8 +91,18 @@ def load(
             f"task {name!r} has {len(examples)} examples, and NUM_EXAMPLES={num_examples}.",
             stacklevel=1,
         )
-    task = dataclasses.replace(task, examples=examples, limits=limits)
+    task = dataclasses.replace(task, examples=examples, limits=limits, later=_kept(task, examples))
     return task if metrics is None else _measured(task, metrics)
+
+
+def _kept(task: Task, examples: Sequence[Example]) -> tuple[Example, ...]:
+    """Later turns of those conversations that are left."""
+    asked, kept = {example.id for example in examples}, []
+    for turn in task.later:
+        if turn.follows in asked:
+            asked.add(turn.id)
+            kept.append(turn)
+    return tuple(kept)
 
 
 def _is_file(name: str) -> bool:

@@ -188,11 +188,11 @@ def question(number, category, **more):
     return {"question_id": number, "category": category, "turns": ["Say a.", "And b."], **more}
 
 
-def test_questions_are_asked_for_their_first_turn(tmp_path):
+def test_questions_are_asked_turn_after_turn(tmp_path):
     rows = [
         question(81, "writing"),
         question(111, "math", reference=["", "b"]),
-        question(161, "translation", reference=["Sag a."]),
+        question(161, "translation", reference=["Sag a."]) | {"turns": ["Say a."]},
     ]
     write(tmp_path / "question.jsonl", rows)
     bench = registry.load("mt_bench", data_dir=str(tmp_path))
@@ -200,9 +200,15 @@ def test_questions_are_asked_for_their_first_turn(tmp_path):
         ("81", "Say a.", True),
         ("111", "Say a.", True),
     ]
+    assert [(e.id, e.prompt, e.chat, e.follows) for e in bench.later] == [
+        ("81, turn 2", "And b.", True, "81"),
+        ("111, turn 2", "And b.", True, "111"),
+    ]
+    one = registry.load("mt_bench", data_dir=str(tmp_path), num_examples=1)
+    assert [e.follows for e in one.later] == ["81"]
     assert bench.metrics == () and bench.examples[1].reference is None
     every = registry.load("spec_bench", data_dir=str(tmp_path / "question.jsonl"))
-    assert len(every.examples) == 3 and every.metrics == ()
+    assert len(every.examples) == 3 and len(every.later) == 2 and every.metrics == ()
     part = registry.load("spec_bench", data_dir=str(tmp_path), split="translation")
     assert part.examples[0].reference == "Sag a." and part.metrics == ("bleu", "chrf")
     with pytest.raises(
@@ -212,7 +218,14 @@ def test_questions_are_asked_for_their_first_turn(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "row", [[1], {"question_id": 1}, question(1, 2), question(1, "math") | {"turns": [3]}]
+    "row",
+    [
+        [1],
+        {"question_id": 1},
+        question(1, 2),
+        question(1, "math") | {"turns": [3]},
+        question(1, "math") | {"turns": ["a", 3]},
+    ],
 )
 def test_questions_of_another_form_are_refused(tmp_path, row):
     write(tmp_path / "question.jsonl", [row])

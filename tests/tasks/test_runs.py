@@ -1,15 +1,18 @@
 """Runs over tasks with references: counts, scores, lengths, and which checkpoint is loaded."""
 
 import gzip
+import hashlib
 import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from specsample.cli import main as cli
 from specsample.errors import UserError
 from specsample.tasks import quality
+from specsample.tasks.tokenizer import Tokenizer
 from tests.cli import tiny
 from tests.tasks import pieces
 
@@ -65,6 +68,40 @@ def test_every_example_counts_once_whatever_the_batch(run, size):
     assert summary["records"] == summary["examples"] == 3
     assert all(len(record["ids"]) <= 4 for record in records)
     assert summary["task"] == "parallel_en_de" and "quality" not in summary
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_conversation_goes_on_with_the_answer(run, models, size):
+    rows = [
+        {"question_id": 1, "category": "math", "turns": ["One?", "And two?", "And three?"]},
+        {"question_id": 2, "category": "math", "turns": ["Four?", "And five?"]},
+    ]
+    Path("question.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    macros = {"files": ("tasks/mt_bench.gin",), "METRICS": ..., "BATCH_SIZE": size}
+    records, summary = run(**macros)
+    names = ["1", "2", "1, turn 2", "1, turn 3", "2, turn 2"]
+    assert [record["id"] for record in records] == names
+    tokenizer = Tokenizer.from_path(models / "target")
+    said = dict(zip(names, [record["text"] for record in records], strict=True))
+    third = f"user: One?\nassistant: {said['1']}\nuser: And two?\nassistant: {said['1, turn 2']}\n"
+    prompt = tokenizer.encode(f"{third}user: And three?\nassistant: ")
+    assert records[3]["prompt_tokens"] == len(prompt)
+    digest = hashlib.sha256(np.asarray(prompt, "<i4").tobytes()).hexdigest()
+    assert records[3]["prompt_sha256"] == digest
+    # An interrupted run goes on with the same conversations.
+    path = Path("out/records.jsonl")
+    whole = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(whole[:3]))
+    again, _ = run(**macros)
+    assert [record["ids"] for record in again] == [record["ids"] for record in records]
+
+
+def test_a_conversation_that_may_grow_too_long_is_refused(run):
+    row = {"question_id": 1, "category": "math", "turns": ["One?", "And two?"]}
+    Path("question.jsonl").write_text(json.dumps(row) + "\n")
+    limits = {"inputs": 60, "targets": 30}
+    told = run(files=("tasks/mt_bench.gin",), METRICS=..., TASK_FEATURE_LENGTHS=limits)
+    assert "prompt '1, turn 2' goes on with a conversation of up to" in told
 
 
 def test_an_encoder_is_given_inputs_in_any_batch(run, models):
