@@ -79,7 +79,12 @@ def run(
         folder = _on_first(
             lambda: _open(stack, output_dir, configuration, jobs, engine.model, chosen)
         )
-        resumed = _decode(engine, chosen, jobs, folder, controls, batch_size, progress)
+        try:
+            resumed = _decode(engine, chosen, jobs, folder, controls, batch_size, progress)
+        except KeyboardInterrupt:
+            if folder is not None:
+                _keep(engine)
+            raise
         summary = totals.describe(engine, chosen.name, len(chosen.examples))
         if folder is not None:
             summary |= _finish(folder, summary, engine, note, chosen, jobs)
@@ -196,14 +201,18 @@ def _obstacle(task: Task) -> str:
 
 def _finish(folder: Folder, summary, engine: Engine, note: str, task: Task, jobs) -> dict[str, Any]:
     """Totals and scores, written down; and what the drafter has learnt, if it has a file."""
-    try:
-        drafters.keep(engine.drafter)
-    except UserError as error:  # what was decoded stands either way
-        warnings.warn(str(error), stacklevel=3)
+    _keep(engine)
     found = summary | totals.summarise(folder.records)
     found |= _quality(note, task, jobs, folder.records)
     folder.finish(found)
     return found
+
+
+def _keep(engine: Engine) -> None:
+    try:
+        drafters.keep(engine.drafter)
+    except UserError as error:  # what was decoded stands either way
+        warnings.warn(str(error), stacklevel=4)
 
 
 def _quality(note: str, task: Task, jobs, records) -> dict[str, Any]:

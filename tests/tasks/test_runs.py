@@ -11,7 +11,7 @@ import pytest
 
 from specsample.cli import main as cli
 from specsample.errors import UserError
-from specsample.tasks import quality
+from specsample.tasks import experiment, quality
 from specsample.tasks.tokenizer import Tokenizer
 from tests.cli import tiny
 from tests.tasks import pieces
@@ -215,3 +215,20 @@ def test_macros_that_nothing_reads_are_refused(run):
         OUTPUT_DIRS="x"
     )
     assert "USE_CACHED_TASKS: set, and nothing reads it" in run(USE_CACHED_TASKS=True)
+
+
+def test_what_outputs_taught_outlives_an_interruption(run, monkeypatch):
+    decode, calls = experiment.work.decode, []
+
+    def interrupted(*args):
+        calls.append(len(args[1]))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return decode(*args)
+
+    monkeypatch.setattr(experiment.work, "decode", interrupted)
+    parts = ("tasks/parallel_en_de.gin", "drafters/trie.gin")
+    told = run(files=parts, **{"trie.build.store": "store"})
+    assert "interrupted; what was complete is kept" in told and calls == [2, 1]
+    assert len(Path("out", "records.jsonl").read_text().splitlines()) == 2
+    assert Path("store").stat().st_size > 0
